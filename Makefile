@@ -1,0 +1,43 @@
+# Each target installs what is missing first (Debian packages, cargo-pgrx, test data), and says so.
+# Where they are put and how a step is shown: .ci/lib.sh.
+.PHONY: demo demo-stop test install bench lint package fuzz
+
+# TPC-H in a private server: six stream tables, changes, and a bad day. Stays for you to look at.
+demo:
+	@.ci/setup tpch
+	@.ci/install 15 release
+	@.ci/tpch demo
+
+demo-stop:
+	@.ci/tpch stop
+
+# Lint, unit tests, end-to-end tests on PostgreSQL 15 and 18, the random tester for two minutes.
+test:
+	@.ci/setup
+	@.ci/check
+
+# Into the PostgreSQL 15 of this machine.
+install:
+	@.ci/setup
+	@.ci/install 15 release
+
+# Ratios against doing without, all from one run.
+bench:
+	@.ci/setup tpch
+	@.ci/install 15 release
+	@.ci/tpch bench
+
+lint:
+	@.ci/setup
+	@.ci/check lint
+
+# The files to install, as a tree under target/release/pgtrickle-pg15.
+package:
+	@.ci/setup
+	@.ci/install 15 release package
+
+# The random tester until it finds something or is interrupted.
+fuzz:
+	@.ci/setup
+	@.ci/install 15 release
+	@.ci/fuzz

@@ -1,0 +1,44 @@
+-- (check, status, detail); $1: the library is preloaded.
+WITH st AS (
+  SELECT s.*, pg_catalog.format('%I.%I', s.table_schema, s.table_name) AS name FROM pgtrickle.pgt_stream_tables s
+)
+SELECT 'library preloaded', CASE WHEN $1 THEN 'OK' ELSE 'WARN' END,
+       CASE WHEN $1 THEN 'pgtrickle is in shared_preload_libraries'
+            ELSE 'pgtrickle is not in shared_preload_libraries: nothing is refreshed by schedule' END
+UNION ALL
+SELECT 'scheduler', CASE WHEN n > 0 THEN 'OK' ELSE 'WARN' END,
+       CASE WHEN n > 0 THEN 'the worker of this database is running' ELSE 'the worker of this database is not running' END
+FROM (SELECT count(*) AS n FROM pg_catalog.pg_stat_activity
+      WHERE backend_type = 'pgtrickle worker' AND datname = pg_catalog.current_database()) w
+WHERE $1
+UNION ALL
+SELECT 'event triggers', CASE WHEN count(*) FILTER (WHERE evtenabled = 'A') = 2 THEN 'OK' ELSE 'FAIL' END,
+       CASE WHEN count(*) FILTER (WHERE evtenabled = 'A') = 2 THEN 'schema changes are seen as they happen'
+            ELSE 'ALTER EVENT TRIGGER pgtrickle_ddl_end ENABLE ALWAYS; ALTER EVENT TRIGGER pgtrickle_sql_drop ENABLE ALWAYS; '
+                 || 'until then changes are noticed only before a refresh' END
+FROM pg_catalog.pg_event_trigger WHERE evtname IN ('pgtrickle_ddl_end', 'pgtrickle_sql_drop')
+UNION ALL
+SELECT 'stream tables suspended', 'OK', 'none' WHERE NOT EXISTS (SELECT FROM st WHERE status = 'suspended')
+UNION ALL
+SELECT 'stream table ' || name, CASE WHEN reason = 'MANUAL' THEN 'WARN' ELSE 'FAIL' END,
+       'suspended: ' || reason || ': ' || detail || ' ' || hint
+FROM st WHERE status = 'suspended'
+UNION ALL
+SELECT 'stream table ' || name, 'WARN', 'the next refresh computes it anew, since ' || reinitialize
+FROM st WHERE status = 'active' AND reinitialize IS NOT NULL
+UNION ALL
+SELECT 'stream table ' || name, 'WARN', 'the last refresh by schedule failed: ' || h.detail
+FROM st CROSS JOIN LATERAL (
+  SELECT r.status, r.detail FROM pgtrickle.pgt_refresh_history r WHERE r.relid = st.relid ORDER BY r.id DESC LIMIT 1
+) h WHERE st.status <> 'suspended' AND h.status = 'failed'
+UNION ALL
+SELECT 'capture', CASE WHEN count(*) = 0 THEN 'OK' ELSE 'FAIL' END,
+       CASE WHEN count(*) = 0 THEN 'all capture triggers are enabled'
+            ELSE 'not ENABLE ALWAYS: ' || pg_catalog.string_agg(t.tgrelid::regclass::text || '.' || t.tgname, ', ')
+                 || '; the next refresh repairs it' END
+FROM pg_catalog.pg_trigger t WHERE t.tgname LIKE 'pgtrickle\_capture\_%' AND t.tgenabled <> 'A'
+UNION ALL
+SELECT 'change buffers', CASE WHEN coalesce(sum(pg_catalog.pg_relation_size(c.oid)), 0) < 1073741824 THEN 'OK' ELSE 'WARN' END,
+       pg_catalog.pg_size_pretty(coalesce(sum(pg_catalog.pg_relation_size(c.oid)), 0)::bigint) || ' in ' || count(*) || ' buffers'
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = 'pgtrickle_internal' AND c.relname LIKE 'changes\_%' AND c.relkind = 'r'

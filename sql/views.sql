@@ -1,0 +1,52 @@
+-- What users see. Rows are limited to what the caller may know: the stream tables that the caller can read or owns.
+CREATE VIEW pgtrickle.stream_tables WITH (security_barrier) AS
+SELECT s.relid::regclass AS stream_table,
+       s.query,
+       s.schedule,
+       s.refresh_mode,
+       s.status,
+       s.reason,
+       s.detail,
+       s.hint,
+       ARRAY(SELECT d.object::regclass FROM pgtrickle.pgt_dependencies d
+             WHERE d.relid = s.relid AND d.kind = 'source' AND d.attnum = 0 ORDER BY d.object) AS sources,
+       s.last_refresh,
+       CASE WHEN s.status = 'active' AND s.differential AND s.reinitialize IS NULL AND NOT pgtrickle._pending(s.relid)
+            THEN interval '0'
+            ELSE pg_catalog.clock_timestamp() - s.last_refresh END AS staleness,
+       CASE WHEN s.differential THEN 'differential' ELSE 'full' END AS refreshed_as,
+       s.reinitialize
+FROM pgtrickle.pgt_stream_tables s
+JOIN pg_catalog.pg_class c ON c.oid = s.relid
+WHERE pg_catalog.pg_has_role(c.relowner, 'USAGE') OR pg_catalog.has_table_privilege(c.oid, 'SELECT');
+
+CREATE VIEW pgtrickle.refresh_history WITH (security_barrier) AS
+SELECT h.relid::regclass AS stream_table, h.started_at, h.finished_at, h.action, h.status, h.reason, h.detail, h.hint,
+       h.rows_inserted, h.rows_updated, h.rows_deleted, h.stream_table_name, h.id
+FROM pgtrickle.pgt_refresh_history h
+LEFT JOIN pg_catalog.pg_class c ON c.oid = h.relid
+WHERE pg_catalog.pg_has_role(c.relowner, 'USAGE') OR pg_catalog.has_table_privilege(c.oid, 'SELECT')
+   OR c.oid IS NULL AND pg_catalog.current_setting('is_superuser') = 'on';
+
+CREATE VIEW pgtrickle.change_buffers WITH (security_barrier) AS
+SELECT b.source::regclass AS source, b.rows, b.bytes, b.oldest
+FROM pgtrickle._change_buffers() b
+WHERE pg_catalog.has_table_privilege(b.source, 'SELECT');
+
+-- Which columns of which sources each stream table uses, and for what.
+CREATE VIEW pgtrickle.source_columns WITH (security_barrier) AS
+SELECT d.relid::regclass AS stream_table, d.object::regclass AS source, a.attname AS column_name, d.roles
+FROM pgtrickle.pgt_dependencies d
+JOIN pg_catalog.pg_class c ON c.oid = d.relid
+JOIN pg_catalog.pg_attribute a ON a.attrelid = d.object AND a.attnum = d.attnum
+WHERE d.kind = 'source' AND d.attnum > 0 AND NOT a.attisdropped
+  AND (pg_catalog.pg_has_role(c.relowner, 'USAGE') OR pg_catalog.has_table_privilege(c.oid, 'SELECT'));
+
+-- Shapes can hold default expressions and statements: for the owner of the evidence, and superusers.
+CREATE VIEW pgtrickle.schema_snapshots AS
+SELECT snapshot_id, schema_name, table_name, relation, captured_at, reason, alive, column_count, row_estimate,
+       shape -> 'columns' AS columns, actor, command_tag, statement, application
+FROM pgtrickle.pgt_schema_snapshots;
+
+GRANT SELECT ON pgtrickle.stream_tables, pgtrickle.refresh_history, pgtrickle.change_buffers, pgtrickle.source_columns
+  TO PUBLIC;

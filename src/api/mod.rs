@@ -1,0 +1,20 @@
+//! The SQL surface: arguments in, rows out. The SQL of each function is written out, so that signatures are what the
+//! documentation says and each one's search_path is in sight.
+
+mod functions;
+mod triggers;
+
+use pgrx::extension_sql_file;
+
+extension_sql_file!("../../sql/catalog.sql", name = "catalog", bootstrap);
+extension_sql_file!(
+    "../../sql/views.sql",
+    name = "views",
+    requires = ["catalog", functions::pending, functions::change_buffers]
+);
+extension_sql_file!(
+    "../../sql/event_triggers.sql",
+    name = "event_triggers",
+    requires = ["views", triggers::on_sql_drop, triggers::on_ddl_end],
+    finalize
+);

@@ -1,0 +1,39 @@
+//! Trigger entry points.
+
+use pgrx::pg_sys;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+use crate::pg::entry;
+
+/// Row and TRUNCATE trigger on sources.
+#[pg_extern(sql = r#"
+CREATE FUNCTION pgtrickle._capture() RETURNS trigger LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
+    Ok(entry::capture(fcinfo)?)
+}
+
+/// Guard on stream tables and their state.
+#[pg_extern(sql = r#"
+CREATE FUNCTION pgtrickle._guard() RETURNS trigger LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+fn guard(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
+    Ok(entry::guard(fcinfo)?)
+}
+
+/// After every DDL command.
+#[pg_extern(sql = r#"
+CREATE FUNCTION pgtrickle._on_ddl_end() RETURNS event_trigger LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+pub(super) fn on_ddl_end(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
+    Ok(entry::command(fcinfo).and_then(|c| crate::evolve::on_ddl_end(&c))?)
+}
+
+/// After objects were dropped.
+#[pg_extern(sql = r#"
+CREATE FUNCTION pgtrickle._on_sql_drop() RETURNS event_trigger LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+pub(super) fn on_sql_drop(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
+    Ok(entry::command(fcinfo).and_then(|c| crate::evolve::on_sql_drop(&c))?)
+}

@@ -1,0 +1,123 @@
+//! `pgtrickle.pgt_dependencies`: what each stream table depends on, by oid.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::Result;
+use crate::model::Oid;
+use crate::pg::cache::Watch;
+use crate::pg::query::Use;
+use crate::pg::spi::{self, Arg, Mode};
+
+/// Replaces the dependencies of a stream table.
+pub fn replace(relid: Oid, uses: &[Use]) -> Result<()> {
+    spi::run("DELETE FROM pgtrickle.pgt_dependencies WHERE relid = $1", &[Arg::Oid(relid)], Mode::Fresh)?;
+    for u in uses {
+        let roles: Vec<&str> = u.roles.iter().map(|r| r.word()).collect();
+        let quoted: Vec<String> = roles.iter().map(|r| format!("\"{r}\"")).collect();
+        spi::run(
+            "INSERT INTO pgtrickle.pgt_dependencies (relid, kind, class, object, attnum, roles) \
+             VALUES ($1, $2, $3, $4, $5::smallint, $6::text[])",
+            &[
+                Arg::Oid(relid),
+                Arg::Text(u.kind.word()),
+                Arg::Oid(u.class),
+                Arg::Oid(u.object),
+                Arg::Int(u.attnum.into()),
+                Arg::Text(&format!("{{{}}}", quoted.join(","))),
+            ],
+            Mode::Fresh,
+        )?;
+    }
+    Ok(())
+}
+
+/// Tables that a stream table reads, with the columns used (0: the whole row) of each.
+pub fn source_columns(relid: Oid) -> Result<BTreeMap<Oid, BTreeSet<i16>>> {
+    let rows = spi::run(
+        "SELECT object, attnum, roles @> ARRAY['whole row'] FROM pgtrickle.pgt_dependencies \
+         WHERE relid = $1 AND kind = 'source'",
+        &[Arg::Oid(relid)],
+        Mode::Fresh,
+    )?;
+    let mut found: BTreeMap<Oid, BTreeSet<i16>> = BTreeMap::new();
+    for mut row in rows {
+        let columns = found.entry(row.parse(0)?).or_default();
+        let attnum = row.parse(1)?;
+        if attnum != 0 || row.bool(2)? {
+            columns.insert(attnum);
+        }
+    }
+    Ok(found)
+}
+
+/// Columns of a source that differential, not suspended stream tables use; empty when there is none.
+pub fn captured_columns(source: Oid) -> Result<Option<BTreeSet<i16>>> {
+    let rows = spi::run(
+        "SELECT d.attnum FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables s USING (relid) \
+         WHERE d.object = $1 AND d.kind = 'source' AND d.class = 'pg_catalog.pg_class'::regclass \
+         AND s.differential AND s.status <> 'suspended'",
+        &[Arg::Oid(source)],
+        Mode::Fresh,
+    )?;
+    let mut any = false;
+    let mut columns = BTreeSet::new();
+    for mut row in rows {
+        any = true;
+        let attnum: i16 = row.parse(0)?;
+        if attnum > 0 {
+            columns.insert(attnum);
+        }
+    }
+    Ok(any.then_some(columns))
+}
+
+/// Edges (stream table below, stream table that reads it).
+pub fn edges() -> Result<Vec<(Oid, Oid)>> {
+    spi::run(
+        "SELECT DISTINCT d.object, d.relid FROM pgtrickle.pgt_dependencies d \
+         JOIN pgtrickle.pgt_stream_tables s ON s.relid = d.object WHERE d.kind = 'source' ORDER BY 1, 2",
+        &[],
+        Mode::Fresh,
+    )?
+    .into_iter()
+    .map(|mut row| Ok((row.parse(0)?, row.parse(1)?)))
+    .collect()
+}
+
+/// Is the table a source of any stream table?
+pub fn is_source(relation: Oid) -> Result<bool> {
+    Ok(spi::run(
+        "SELECT FROM pgtrickle.pgt_dependencies WHERE object = $1 AND kind = 'source' \
+         AND class = 'pg_catalog.pg_class'::regclass LIMIT 1",
+        &[Arg::Oid(relation)],
+        Mode::Fresh,
+    )?
+    .first()
+    .is_some())
+}
+
+/// Everything that any stream table depends on, for the backend's cache.
+pub fn load_watch() -> Result<Watch> {
+    let mut watch = Watch::default();
+    for mut row in spi::run(include_str!("../../sql/queries/watch.sql"), &[], Mode::Fresh)? {
+        let kind = row.text(0)?;
+        let (class, object, source): (Oid, Oid, Oid) = (row.parse(1)?, row.parse(2)?, row.parse(3)?);
+        match kind.as_str() {
+            "source" => {
+                watch.sources.entry(object).or_default().insert(source);
+            }
+            "view" => {
+                watch.views.insert(object);
+            }
+            "stream table" => {
+                watch.stream_tables.insert(object);
+            }
+            "curable" => watch.curable = true,
+            _ => {
+                watch.objects.insert((class, object));
+            }
+        }
+    }
+    Ok(watch)
+}

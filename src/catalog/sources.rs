@@ -1,0 +1,44 @@
+//! `pgtrickle.pgt_sources`: the shape of each source that its users were judged by.
+#![forbid(unsafe_code)]
+
+use crate::error::Result;
+use crate::model::Oid;
+use crate::pg::spi::{self, Arg, Mode};
+use crate::snapshot::shape::TableShape;
+
+/// The recorded fingerprint.
+pub fn fingerprint(source: Oid) -> Result<Option<String>> {
+    let rows = spi::run(
+        "SELECT fingerprint FROM pgtrickle.pgt_sources WHERE source = $1",
+        &[Arg::Oid(source)],
+        Mode::Fresh,
+    )?;
+    rows.first().map(|mut row| row.text(0)).transpose()
+}
+
+/// The recorded shape.
+pub fn shape(source: Oid) -> Result<Option<TableShape>> {
+    let rows = spi::run(
+        "SELECT shape FROM pgtrickle.pgt_sources WHERE source = $1",
+        &[Arg::Oid(source)],
+        Mode::Fresh,
+    )?;
+    rows.first().map(|mut row| TableShape::from_json(&row.text(0)?)).transpose()
+}
+
+/// Records the shape.
+pub fn record(source: Oid, shape: &TableShape) -> Result<()> {
+    spi::run(
+        "INSERT INTO pgtrickle.pgt_sources (source, fingerprint, shape) VALUES ($1, $2, $3) \
+         ON CONFLICT (source) DO UPDATE SET fingerprint = excluded.fingerprint, shape = excluded.shape",
+        &[Arg::Oid(source), Arg::Text(&shape.fingerprint()?), Arg::Text(&shape.to_json()?)],
+        Mode::Fresh,
+    )?;
+    Ok(())
+}
+
+/// Forgets a table that is no source any more.
+pub fn delete(source: Oid) -> Result<()> {
+    spi::run("DELETE FROM pgtrickle.pgt_sources WHERE source = $1", &[Arg::Oid(source)], Mode::Fresh)?;
+    Ok(())
+}

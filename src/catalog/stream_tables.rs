@@ -1,0 +1,261 @@
+//! `pgtrickle.pgt_stream_tables`.
+#![forbid(unsafe_code)]
+
+use crate::error::{Error, Result};
+use crate::model::{Oid, RefreshMode, Status};
+use crate::pg::query::{Analysis, Parsed};
+use crate::pg::spi::{self, Arg, Mode, Row};
+use crate::sqltext;
+
+/// One row, with the table's present name and owner.
+#[derive(Debug, Clone)]
+pub struct StreamTable {
+    pub relid: Oid,
+    pub schema: String,
+    pub name: String,
+    pub owner: Oid,
+    pub query: String,
+    pub tree: String,
+    pub columns: Vec<i16>,
+    pub mode: RefreshMode,
+    pub differential: bool,
+    pub comparable: bool,
+    pub full_reasons: Vec<String>,
+    pub status: Status,
+    pub reason: Option<String>,
+    pub detail: Option<String>,
+    pub hint: Option<String>,
+    pub reinitialize: Option<String>,
+    pub frontier: Option<String>,
+    pub own_xid: String,
+    pub epoch: i32,
+    pub version: i64,
+}
+
+impl StreamTable {
+    /// `"schema"."name"`.
+    pub fn quoted(&self) -> String {
+        sqltext::qualified(&self.schema, &self.name)
+    }
+
+    /// `schema.name` as people read it; also what `::regclass` takes.
+    pub fn display(&self) -> String {
+        sqltext::display(&self.schema, &self.name)
+    }
+}
+
+const SELECT: &str = "SELECT s.relid, coalesce(n.nspname, s.table_schema), coalesce(c.relname, s.table_name), \
+    coalesce(c.relowner, 0), s.query, s.query_tree, s.columns, s.refresh_mode, s.differential, s.comparable, \
+    s.full_reasons, s.status, s.reason, s.detail, s.hint, s.reinitialize, s.frontier, s.own_xid, s.epoch, s.version \
+    FROM pgtrickle.pgt_stream_tables s \
+    LEFT JOIN pg_catalog.pg_class c ON c.oid = s.relid \
+    LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace";
+
+fn read(mut row: Row) -> Result<StreamTable> {
+    let bad = |what: &str| Error::Internal(format!("unexpected {what} in pgt_stream_tables"));
+    let columns = spi::text_array(&row.text(6)?)?
+        .iter()
+        .map(|c| c.parse().map_err(|_| bad("column number")))
+        .collect::<Result<_>>()?;
+    Ok(StreamTable {
+        relid: row.parse(0)?,
+        schema: row.text(1)?,
+        name: row.text(2)?,
+        owner: row.parse(3)?,
+        query: row.text(4)?,
+        tree: row.text(5)?,
+        columns,
+        mode: RefreshMode::from_word(&row.text(7)?).ok_or_else(|| bad("refresh_mode"))?,
+        differential: row.bool(8)?,
+        comparable: row.bool(9)?,
+        full_reasons: spi::text_array(&row.text(10)?)?,
+        status: Status::from_word(&row.text(11)?).ok_or_else(|| bad("status"))?,
+        reason: row.opt(12),
+        detail: row.opt(13),
+        hint: row.opt(14),
+        reinitialize: row.opt(15),
+        frontier: row.opt(16),
+        own_xid: row.text(17)?,
+        epoch: row.parse(18)?,
+        version: row.parse(19)?,
+    })
+}
+
+/// The row, if `relid` is a stream table.
+pub fn find(relid: Oid) -> Result<Option<StreamTable>> {
+    let rows = spi::run(&format!("{SELECT} WHERE s.relid = $1"), &[Arg::Oid(relid)], Mode::Fresh)?;
+    rows.first().map(read).transpose()
+}
+
+/// All rows, by oid.
+pub fn all() -> Result<Vec<StreamTable>> {
+    spi::run(&format!("{SELECT} ORDER BY s.relid"), &[], Mode::Fresh)?.into_iter().map(read).collect()
+}
+
+/// Stream tables that depend on any of the objects (class, object), by oid.
+pub fn users_of(class: Oid, object: Oid) -> Result<Vec<StreamTable>> {
+    let sql = format!(
+        "{SELECT} WHERE s.relid IN (SELECT d.relid FROM pgtrickle.pgt_dependencies d \
+         WHERE d.class = $1 AND d.object = $2) ORDER BY s.relid"
+    );
+    spi::run(&sql, &[Arg::Oid(class), Arg::Oid(object)], Mode::Fresh)?.into_iter().map(read).collect()
+}
+
+/// What is stored of a query when it is set.
+pub struct Definition<'a> {
+    pub parsed: &'a Parsed,
+    pub analysis: &'a Analysis,
+    pub columns: &'a [i16],
+    pub differential: bool,
+    pub full_reasons: &'a [String],
+}
+
+fn text_array(values: &[String]) -> String {
+    let quoted: Vec<String> =
+        values.iter().map(|v| format!("\"{}\"", v.replace('\\', "\\\\").replace('"', "\\\""))).collect();
+    format!("{{{}}}", quoted.join(","))
+}
+
+/// Adds a row, not yet filled.
+pub fn insert(
+    relid: Oid,
+    schema: &str,
+    name: &str,
+    definition: &Definition,
+    schedule: Option<&str>,
+    mode: RefreshMode,
+) -> Result<()> {
+    spi::run(
+        "INSERT INTO pgtrickle.pgt_stream_tables (relid, table_schema, table_name, query, query_tree, columns, schedule, \
+         refresh_mode, differential, comparable, full_reasons, status) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7::interval, $8, $9, $10, $11::text[], 'uninitialized')",
+        &[
+            Arg::Oid(relid),
+            Arg::Text(schema),
+            Arg::Text(name),
+            Arg::Text(&definition.parsed.text),
+            Arg::Text(&definition.parsed.tree),
+            Arg::Ints(definition.columns),
+            Arg::OptText(schedule),
+            Arg::Text(mode.word()),
+            Arg::Bool(definition.differential),
+            Arg::Bool(definition.analysis.comparable()),
+            Arg::Text(&text_array(definition.full_reasons)),
+        ],
+        Mode::Fresh,
+    )?;
+    Ok(())
+}
+
+/// Replaces query and plan; contents have to be computed anew before they are right.
+pub fn set_query(relid: Oid, definition: &Definition) -> Result<()> {
+    spi::run(
+        "UPDATE pgtrickle.pgt_stream_tables SET query = $2, query_tree = $3, columns = $4, differential = $5, \
+         comparable = $6, full_reasons = $7::text[], reinitialize = 'its query was set', frontier = NULL, \
+         version = version + 1 WHERE relid = $1",
+        &[
+            Arg::Oid(relid),
+            Arg::Text(&definition.parsed.text),
+            Arg::Text(&definition.parsed.tree),
+            Arg::Ints(definition.columns),
+            Arg::Bool(definition.differential),
+            Arg::Bool(definition.analysis.comparable()),
+            Arg::Text(&text_array(definition.full_reasons)),
+        ],
+        Mode::Fresh,
+    )?;
+    Ok(())
+}
+
+/// Names changed: the query is printed again.
+pub fn set_text(relid: Oid, schema: &str, name: &str, query: &str) -> Result<()> {
+    spi::run(
+        "UPDATE pgtrickle.pgt_stream_tables SET table_schema = $2, table_name = $3, query = $4, version = version + 1 \
+         WHERE relid = $1",
+        &[Arg::Oid(relid), Arg::Text(schema), Arg::Text(name), Arg::Text(query)],
+        Mode::Fresh,
+    )?;
+    Ok(())
+}
+
+/// Schedule (NULL: by hand) and mode.
+pub fn set_options(relid: Oid, schedule: Option<&str>, mode: RefreshMode) -> Result<()> {
+    spi::run(
+        "UPDATE pgtrickle.pgt_stream_tables SET schedule = $2::interval, refresh_mode = $3, version = version + 1 \
+         WHERE relid = $1",
+        &[Arg::Oid(relid), Arg::OptText(schedule), Arg::Text(mode.word())],
+        Mode::Fresh,
+    )?;
+    Ok(())
+}
+
+/// The next refresh computes everything anew.
+pub fn set_reinitialize(relid: Oid, why: &str) -> Result<()> {
+    spi::run(
+        "UPDATE pgtrickle.pgt_stream_tables SET reinitialize = $2, version = version + 1 \
+         WHERE relid = $1 AND status <> 'uninitialized'",
+        &[Arg::Oid(relid), Arg::Text(why)],
+        Mode::Fresh,
+    )?;
+    Ok(())
+}
+
+/// Suspends; contents are computed anew when it resumes, so buffers need not wait for it.
+pub fn set_suspended(relid: Oid, reason: &str, detail: &str, hint: &str) -> Result<()> {
+    spi::run(
+        "UPDATE pgtrickle.pgt_stream_tables SET status = 'suspended', reason = $2, detail = $3, hint = $4, \
+         reinitialize = 'it was suspended', frontier = NULL, version = version + 1 WHERE relid = $1",
+        &[Arg::Oid(relid), Arg::Text(reason), Arg::Text(detail), Arg::Text(hint)],
+        Mode::Fresh,
+    )?;
+    Ok(())
+}
+
+/// Ends a suspension.
+pub fn set_resumed(relid: Oid) -> Result<()> {
+    spi::run(
+        "UPDATE pgtrickle.pgt_stream_tables SET status = CASE WHEN last_refresh IS NULL THEN 'uninitialized' ELSE 'active' END, \
+         reason = NULL, detail = NULL, hint = NULL, version = version + 1 WHERE relid = $1",
+        &[Arg::Oid(relid)],
+        Mode::Fresh,
+    )?;
+    Ok(())
+}
+
+/// Contents are right as of `frontier`, own rows up to (`own_xid`, `epoch`) included.
+pub fn set_frontier(relid: Oid, frontier: &str, own_xid: &str, epoch: i32) -> Result<()> {
+    spi::run(
+        "UPDATE pgtrickle.pgt_stream_tables SET frontier = $2::pg_snapshot, own_xid = $3::xid8, epoch = $4::integer, \
+         status = 'active', reinitialize = NULL, last_refresh = pg_catalog.clock_timestamp() WHERE relid = $1",
+        &[Arg::Oid(relid), Arg::Text(frontier), Arg::Text(own_xid), Arg::Int(epoch.into())],
+        Mode::InSnapshot,
+    )?;
+    Ok(())
+}
+
+/// Removes the row and its dependencies.
+pub fn delete(relid: Oid) -> Result<()> {
+    spi::run("DELETE FROM pgtrickle.pgt_stream_tables WHERE relid = $1", &[Arg::Oid(relid)], Mode::Fresh)?;
+    Ok(())
+}
+
+/// What the scheduler needs of each stream table: oid, seconds between refreshes, seconds since the last one.
+pub fn scheduled() -> Result<Vec<(Oid, f64, Option<f64>)>> {
+    spi::run(
+        "SELECT relid, extract(epoch FROM schedule)::float8, \
+         extract(epoch FROM pg_catalog.clock_timestamp() - last_refresh)::float8 \
+         FROM pgtrickle.pgt_stream_tables WHERE schedule IS NOT NULL AND status <> 'suspended' ORDER BY relid",
+        &[],
+        Mode::Fresh,
+    )?
+    .into_iter()
+    .map(|mut row| {
+        let since = if let Some(text) = row.opt(2) {
+            Some(text.parse().map_err(|_| Error::Internal("unexpected age".into()))?)
+        } else {
+            None
+        };
+        Ok((row.parse(0)?, row.parse(1)?, since))
+    })
+    .collect()
+}

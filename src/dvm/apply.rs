@@ -1,0 +1,170 @@
+//! Applying a delta, or the difference to a full result, to the stream table with the fewest row changes.
+#![forbid(unsafe_code)]
+
+use super::{Names, names, prefixed, row_hash, same};
+
+/// CTEs that write, and the names of those whose rows are to be counted.
+pub struct Tail {
+    pub ctes: Vec<(String, String)>,
+    /// Scalar subqueries that count expected but missing rows.
+    pub checks: Vec<String>,
+    pub inserted: String,
+    pub updated: String,
+    pub deleted: String,
+}
+
+/// Writes the delta `top` (columns `columns` and `w`). `key`: output positions that identify a row.
+pub fn apply(top: &str, columns: &[String], key: Option<Vec<usize>>, target: &Names) -> Tail {
+    let outputs: Vec<String> =
+        columns.iter().enumerate().map(|(i, c)| format!("t.{c} AS c{}", i + 1)).collect();
+    let plain = prefixed("t", columns);
+    // z: net rows, each with a number.
+    let z = format!(
+        "MATERIALIZED (SELECT {}, sum(t.w)::bigint AS w FROM {top} t GROUP BY {} HAVING sum(t.w) <> 0)",
+        outputs.join(", "),
+        plain.join(", ")
+    );
+    let mut tail = match key {
+        Some(key) if !key.is_empty() && key.len() < columns.len() => keyed(columns.len(), &key, target),
+        _ => bag(columns.len(), target),
+    };
+    tail.ctes.insert(0, ("z".into(), z));
+    tail
+}
+
+/// `t.<column>` for the given output positions.
+fn target_columns(target: &Names, positions: &[usize]) -> Vec<String> {
+    positions.iter().map(|p| format!("t.{}", target.target_columns[p - 1])).collect()
+}
+
+/// Null-safe match of target row `t` and delta row `z` on `positions`, through the hash index.
+fn match_target(target: &Names, positions: &[usize]) -> String {
+    let columns = target_columns(target, positions);
+    let deltas: Vec<String> = positions.iter().map(|p| format!("z.c{p}")).collect();
+    let terms: Vec<String> =
+        columns.iter().zip(&deltas).map(|(t, z)| format!("{t} IS NOT DISTINCT FROM {z}")).collect();
+    format!("{} = {} AND {}", row_hash(&columns), row_hash(&deltas), terms.join(" AND "))
+}
+
+/// The columns that identify a row for `apply`; the stream table's index is over their hash.
+pub fn match_positions(columns: usize, key: Option<Vec<usize>>) -> Vec<usize> {
+    match key {
+        Some(key) if !key.is_empty() && key.len() < columns => key,
+        _ => (1..=columns).collect(),
+    }
+}
+
+fn bag(n: usize, target: &Names) -> Tail {
+    let all: Vec<usize> = (1..=n).collect();
+    let table = &target.target;
+    let found = format!(
+        "MATERIALIZED (SELECT t.ctid AS tid, z.w, row_number() OVER (PARTITION BY {}) AS n FROM z JOIN {table} t ON {} WHERE z.w < 0)",
+        prefixed("z", &names(n)).join(", "),
+        match_target(target, &all)
+    );
+    let delete =
+        format!("(DELETE FROM {table} t USING zd WHERE t.ctid = zd.tid AND zd.n <= -zd.w RETURNING 1)");
+    let insert = format!(
+        "(INSERT INTO {table} ({}) SELECT {} FROM z, pg_catalog.generate_series(1, z.w) WHERE z.w > 0 RETURNING 1)",
+        target.target_columns.join(", "),
+        prefixed("z", &names(n)).join(", ")
+    );
+    Tail {
+        ctes: vec![
+            ("zd".into(), found),
+            ("del".into(), delete),
+            ("ins".into(), insert),
+            ("upd".into(), "(SELECT 1 WHERE false)".into()),
+        ],
+        checks: vec![
+            "(SELECT coalesce(sum(-w), 0) FROM z WHERE w < 0) - (SELECT count(*) FROM zd WHERE n <= -w)"
+                .into(),
+        ],
+        inserted: "ins".into(),
+        updated: "upd".into(),
+        deleted: "del".into(),
+    }
+}
+
+fn keyed(n: usize, key: &[usize], target: &Names) -> Tail {
+    let keys: Vec<String> = key.iter().map(|p| format!("c{p}")).collect();
+    let rest: Vec<usize> = (1..=n).filter(|p| !key.contains(p)).collect();
+    let table = &target.target;
+    let matched = match_target(target, key);
+    let hash = |alias: &str| row_hash(&prefixed(alias, &keys));
+    let pair = format!("{} = {} AND {}", hash("n"), hash("o"), same("n", "o", &keys));
+    let all = names(n);
+    // zp: old keys, with the new row where one takes its place.
+    let pairs = format!(
+        "MATERIALIZED (SELECT {}, n.w AS nw, {} FROM (SELECT * FROM z WHERE w < 0) o LEFT JOIN (SELECT * FROM z WHERE w > 0) n ON {pair})",
+        key.iter().map(|p| format!("o.c{p}")).collect::<Vec<_>>().join(", "),
+        rest.iter().map(|p| format!("n.c{p} AS c{p}")).collect::<Vec<_>>().join(", "),
+    );
+    let found = format!(
+        "MATERIALIZED (SELECT t.ctid AS tid, z.nw, {} FROM zp z JOIN {table} t ON {matched})",
+        rest.iter().map(|p| format!("z.c{p}")).collect::<Vec<_>>().join(", ")
+    );
+    let set: Vec<String> =
+        rest.iter().map(|p| format!("{} = zt.c{p}", target.target_columns[p - 1])).collect();
+    let update = format!(
+        "(UPDATE {table} t SET {} FROM zt WHERE t.ctid = zt.tid AND zt.nw IS NOT NULL RETURNING 1)",
+        set.join(", ")
+    );
+    let delete =
+        format!("(DELETE FROM {table} t USING zt WHERE t.ctid = zt.tid AND zt.nw IS NULL RETURNING 1)");
+    let insert = format!(
+        "(INSERT INTO {table} ({}) SELECT {} FROM z n WHERE n.w > 0 AND NOT EXISTS (SELECT FROM z o WHERE o.w < 0 AND {pair}) RETURNING 1)",
+        target.target_columns.join(", "),
+        prefixed("n", &all).join(", ")
+    );
+    Tail {
+        ctes: vec![
+            ("zp".into(), pairs),
+            ("zt".into(), found),
+            ("upd".into(), update),
+            ("del".into(), delete),
+            ("ins".into(), insert),
+        ],
+        checks: vec![
+            "abs((SELECT count(*) FROM zp) - (SELECT count(*) FROM zt))".into(),
+            "(SELECT count(*) FROM z WHERE abs(w) <> 1)".into(),
+        ],
+        inserted: "ins".into(),
+        updated: "upd".into(),
+        deleted: "del".into(),
+    }
+}
+
+/// Full refresh: the net difference between `query` (columns by position) and the stream table, applied. Needs types
+/// that can be hashed and compared.
+pub fn full(query: &str, target: &Names) -> String {
+    let n = target.target_columns.len();
+    let new: Vec<String> = names(n);
+    let old: Vec<String> =
+        target.target_columns.iter().enumerate().map(|(i, c)| format!("t.{c} AS c{}", i + 1)).collect();
+    let diff = format!(
+        "(SELECT {cols}, 1 AS w FROM ({query}) q ({cols}) UNION ALL SELECT {}, -1 FROM {} t)",
+        old.join(", "),
+        target.target,
+        cols = new.join(", "),
+    );
+    let tail = apply("d", &new, None, target);
+    let mut ctes = vec![("d".to_string(), diff)];
+    ctes.extend(tail.ctes);
+    let with: Vec<String> = ctes.iter().map(|(name, sql)| format!("{name} AS {sql}")).collect();
+    format!(
+        "WITH {}\nSELECT (SELECT count(*) FROM ins), (SELECT count(*) FROM upd), (SELECT count(*) FROM del), {}",
+        with.join(",\n"),
+        tail.checks.join(" + ")
+    )
+}
+
+/// Full refresh for output types without equality or hashing: every row leaves, every row enters.
+pub fn replace(query: &str, target: &Names) -> String {
+    let table = &target.target;
+    let columns = target.target_columns.join(", ");
+    format!(
+        "WITH del AS (DELETE FROM {table} RETURNING 1), ins AS (INSERT INTO {table} ({columns}) {query} RETURNING 1)\n\
+         SELECT (SELECT count(*) FROM ins), 0, (SELECT count(*) FROM del), 0"
+    )
+}

@@ -1,0 +1,136 @@
+//! Carrying out verdicts on the users of one source.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+
+use crate::catalog::snapshots::{self, Circumstance, Why};
+use crate::catalog::stream_tables::{self, StreamTable};
+use crate::catalog::{dependencies, sources};
+use crate::cdc;
+use crate::drift::{Usage, diff_retyped, judge, mark_created};
+use crate::error::{Error, Result};
+use crate::evolve::suspend::{self, Gone};
+use crate::model::{Oid, Reason, Verdict};
+use crate::pg::query::print_tree;
+use crate::pg::spi::{self, Arg, Mode};
+use crate::pg::{cache, event};
+use crate::snapshot::shape::TableShape;
+use crate::snapshot::shape_now;
+
+/// What is known of the command beyond the two shapes.
+pub struct Known<'a> {
+    /// Columns named in ALTER COLUMN TYPE.
+    pub retyped: &'a BTreeSet<String>,
+    /// Relations that the command created.
+    pub created: &'a BTreeSet<Oid>,
+}
+
+/// Class oid of relations.
+pub fn relation_class() -> Oid {
+    pgrx::pg_sys::RelationRelationId.to_u32()
+}
+
+/// Judges every user of a source that looks different now, and acts.
+pub fn source_changed(before: &TableShape, after: &TableShape, known: Option<&Known>) -> Result<()> {
+    let none = BTreeSet::new();
+    let mut changes = match known {
+        Some(known) => diff_retyped(before, after, known.retyped),
+        None => crate::drift::diff(before, after),
+    };
+    mark_created(&mut changes, known.map_or(&none, |k| k.created));
+    if changes.is_empty() {
+        return Ok(());
+    }
+    for table in stream_tables::users_of(relation_class(), after.oid)? {
+        let used = dependencies::source_columns(table.relid)?;
+        let Some(columns) = used.get(&after.oid) else { continue };
+        let usage = Usage {
+            source: after.display_name(),
+            columns: columns.iter().copied().filter(|c| *c > 0).collect(),
+            whole_row: columns.contains(&0),
+            relies_on_primary_key: false,
+            capture: table.differential,
+        };
+        match judge(&changes, &usage) {
+            Verdict::Nothing => {}
+            Verdict::InPlace => reprint(&table)?,
+            Verdict::Reinitialize { detail } => reinitialize(&table, &detail)?,
+            Verdict::Suspend { reason, detail } => {
+                let gone = Gone { relation: after.oid, columns: missing(&usage.columns, after) };
+                suspend::suspend(&table, reason, &detail, Some(&gone))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn missing(used: &BTreeSet<i16>, after: &TableShape) -> BTreeSet<i16> {
+    used.iter().copied().filter(|c| after.column(*c).is_none()).collect()
+}
+
+/// Prints the query anew: a name in it changed, nothing else.
+pub fn reprint(table: &StreamTable) -> Result<()> {
+    let query = if table.status == crate::model::Status::Suspended {
+        // Its tree may refer to what is gone; the text is what resolving starts from.
+        table.query.clone()
+    } else {
+        print_tree(&table.tree)?
+    };
+    stream_tables::set_text(table.relid, &table.schema, &table.name, &query)?;
+    cache::definitions_changed()
+}
+
+/// Marks for computing anew.
+pub fn reinitialize(table: &StreamTable, why: &str) -> Result<()> {
+    if table.status == crate::model::Status::Suspended {
+        return Ok(());
+    }
+    stream_tables::set_reinitialize(table.relid, why)?;
+    cache::definitions_changed()
+}
+
+/// Creates what capture of a source lacks, and records the shape with it.
+pub fn sync_capture(source: Oid) -> Result<()> {
+    cdc::sync(source)?;
+    let users = dependencies::is_source(source)?;
+    if !users {
+        return sources::delete(source);
+    }
+    if let Some(shape) = shape_now(source)? {
+        let recorded = sources::fingerprint(source)?;
+        if recorded.as_deref() != Some(shape.fingerprint()?.as_str()) {
+            sources::record(source, &shape)?;
+        }
+    }
+    Ok(())
+}
+
+/// Remembers a source's shape as what its users were judged by, and as evidence.
+pub fn record(shape: &TableShape, why: Why, tag: &str) -> Result<()> {
+    sources::record(shape.oid, shape)?;
+    let by = Circumstance {
+        actor: event::session_actor(),
+        command_tag: tag.to_string(),
+        statement: event::statement_text(),
+    };
+    snapshots::insert(shape, why, &by)
+}
+
+/// A source is gone.
+pub fn source_dropped(source: Oid, name: &str) -> Result<()> {
+    for table in stream_tables::users_of(relation_class(), source)? {
+        let detail = format!("{name} was dropped.");
+        suspend::suspend(&table, Reason::SourceDropped, &detail, None)?;
+    }
+    Ok(())
+}
+
+/// Name of a role.
+pub fn owner_name(owner: Oid) -> Result<String> {
+    let rows =
+        spi::run("SELECT rolname FROM pg_catalog.pg_roles WHERE oid = $1", &[Arg::Oid(owner)], Mode::Fresh)?;
+    match rows.first() {
+        Some(mut row) => row.text(0),
+        None => Err(Error::Internal(format!("role {owner} does not exist"))),
+    }
+}

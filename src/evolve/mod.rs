@@ -1,0 +1,14 @@
+//! What a change of the schema means for the stream tables, and doing it.
+#![forbid(unsafe_code)]
+
+pub mod apply;
+mod cure;
+mod events;
+pub mod net;
+mod query;
+mod suspend;
+
+pub use apply::relation_class;
+pub use events::{on_ddl_end, on_sql_drop};
+pub use query::alter_query;
+pub use suspend::{require, resume, suspend_by_hand, suspend_failing, suspend_for_drop};

@@ -1,0 +1,231 @@
+//! `alter_stream_table_query()`: another query for the same table, in one transaction.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+
+use crate::catalog::dependencies;
+use crate::catalog::history::{self, Event};
+use crate::catalog::snapshots::Why;
+use crate::catalog::stream_tables::{self, StreamTable};
+use crate::error::{Error, Result};
+use crate::evolve::apply::{self, Known};
+use crate::evolve::suspend::resume_above;
+use crate::lifecycle::{bind, run_as_caller};
+use crate::model::{Oid, Outcome, Status};
+use crate::pg::cache;
+use crate::pg::lock::{LockMode, Ours, lock_ours, lock_relation};
+use crate::pg::query::{Analysis, OutputColumn, Parsed, analyse, parse};
+use crate::pg::secctx::{PINNED, Restriction, as_extension, as_user, with_settings};
+use crate::pg::spi::{self, Arg, Mode};
+use crate::refresh::refresh;
+use crate::snapshot::shape_now;
+use crate::sqltext;
+
+/// One column that the stream table has.
+struct Have {
+    attnum: i16,
+    name: String,
+    type_oid: Oid,
+    typmod: i32,
+    collation: Oid,
+}
+
+/// Replaces the query: same oid, columns as the query says, refilled.
+pub fn alter_query(table: &StreamTable, query: &str) -> Result<Outcome> {
+    let owner = table.owner;
+    let parsed = run_as_caller(|| as_user(owner, Restriction::UserCode, || parse(query)))?;
+    let analysis = run_as_caller(|| {
+        with_settings(PINNED, || {
+            as_user(owner, Restriction::UserCode, || {
+                let analysis = analyse(&parsed.tree)?;
+                spi::run_once(&format!("SELECT FROM ({}) q LIMIT 0", parsed.text), &[], Mode::Fresh)?;
+                Ok(analysis)
+            })
+        })
+    })?;
+    check_names(&parsed)?;
+    bind::decide(table.mode, &analysis)?;
+    run_as_caller(|| {
+        as_extension(|| {
+            bind::refuse_cycle(table.relid, &table.display(), &analysis)?;
+            cache::maintenance(|| replace(table, &parsed, &analysis))
+        })
+    })?;
+    let outcome = run_as_caller(|| refresh(table.relid, false))?;
+    as_extension(|| cache::maintenance(|| resume_above(table.relid)))?;
+    Ok(outcome)
+}
+
+fn check_names(parsed: &Parsed) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    match parsed.columns.iter().find(|c| !seen.insert(c.name.as_str())) {
+        Some(twice) => Err(Error::Refused {
+            reason: "DUPLICATE_COLUMN",
+            what: format!("column {} is specified more than once", sqltext::ident(&twice.name)),
+            hint: "Give each output column a name of its own with AS.".into(),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn replace(table: &StreamTable, parsed: &Parsed, analysis: &Analysis) -> Result<()> {
+    let old: BTreeSet<Oid> = dependencies::source_columns(table.relid)?.into_keys().collect();
+    for source in old.union(&analysis.sources()) {
+        lock_relation(*source, LockMode::AccessShare);
+    }
+    let have = columns(table.relid)?;
+    let steps = column_steps(&have, &parsed.columns)?;
+    lock_relation(
+        table.relid,
+        if steps.is_empty() { LockMode::RowExclusive } else { LockMode::AccessExclusive },
+    );
+    lock_ours(Ours::StreamTable(table.relid), true)?;
+    let before = shape_now(table.relid)?;
+    if !steps.is_empty() {
+        bind::drop_row_index(table)?;
+        // Emptied first, so that no conversion of old values is needed; readers wait for the commit anyway.
+        spi::run_once(&format!("TRUNCATE {}", table.quoted()), &[], Mode::Fresh)?;
+        for step in &steps {
+            step.run(table)?;
+        }
+    }
+    let now = columns(table.relid)?;
+    let positions = parsed
+        .columns
+        .iter()
+        .map(|c| {
+            now.iter().find(|h| h.name == c.name).map(|h| h.attnum).ok_or_else(|| {
+                Error::Internal(format!("column {} is missing after the change", sqltext::ident(&c.name)))
+            })
+        })
+        .collect::<Result<Vec<_>>>()?;
+    bind::bind(table.relid, parsed, analysis, &positions, table.mode)?;
+    if table.status == Status::Suspended {
+        stream_tables::set_resumed(table.relid)?;
+        let reason = table.reason.as_deref().unwrap_or("RESUMED");
+        let event = Event { status: "resumed", reason, detail: "its query was replaced.", hint: "" };
+        history::event(table, &event)?;
+    }
+    follow_above(before, table.relid)
+}
+
+/// Stream tables that read this one see its columns change as those of any source.
+fn follow_above(before: Option<crate::snapshot::shape::TableShape>, relid: Oid) -> Result<()> {
+    if !dependencies::is_source(relid)? {
+        return Ok(());
+    }
+    let (retyped, created) = (BTreeSet::new(), BTreeSet::new());
+    if let (Some(before), Some(after)) = (before, shape_now(relid)?) {
+        apply::source_changed(&before, &after, Some(&Known { retyped: &retyped, created: &created }))?;
+        apply::record(&after, Why::Change, "ALTER STREAM TABLE QUERY")?;
+    }
+    Ok(())
+}
+
+fn columns(relid: Oid) -> Result<Vec<Have>> {
+    spi::run(
+        "SELECT attnum, attname, atttypid, atttypmod, attcollation FROM pg_catalog.pg_attribute \
+         WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+        &[Arg::Oid(relid)],
+        Mode::Fresh,
+    )?
+    .into_iter()
+    .map(|mut row| {
+        Ok(Have {
+            attnum: row.parse(0)?,
+            name: row.text(1)?,
+            type_oid: row.parse(2)?,
+            typmod: row.parse(3)?,
+            collation: row.parse(4)?,
+        })
+    })
+    .collect()
+}
+
+enum ColumnStep {
+    Add { name: String, type_sql: String },
+    Drop { name: String },
+    Retype { name: String, type_sql: String, attnum: i16 },
+}
+
+/// What turns the present columns into those of the query. Additions first: a table may not lose its last column.
+fn column_steps(have: &[Have], want: &[OutputColumn]) -> Result<Vec<ColumnStep>> {
+    let mut steps = Vec::new();
+    for column in want {
+        let type_sql = || Ok::<_, Error>(format!("{}{}", column.type_sql, collate(column.collation)?));
+        match have.iter().find(|h| h.name == column.name) {
+            None => steps.push(ColumnStep::Add { name: column.name.clone(), type_sql: type_sql()? }),
+            Some(h)
+                if (h.type_oid, h.typmod, h.collation)
+                    == (column.type_oid, column.typmod, column.collation) => {}
+            Some(h) => steps.push(ColumnStep::Retype {
+                name: column.name.clone(),
+                type_sql: type_sql()?,
+                attnum: h.attnum,
+            }),
+        }
+    }
+    for h in have.iter().filter(|h| want.iter().all(|c| c.name != h.name)) {
+        steps.push(ColumnStep::Drop { name: h.name.clone() });
+    }
+    Ok(steps)
+}
+
+fn collate(collation: Oid) -> Result<String> {
+    if collation == 0 {
+        return Ok(String::new());
+    }
+    let rows = spi::run(
+        "SELECT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.collname) \
+         FROM pg_catalog.pg_collation c JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = $1",
+        &[Arg::Oid(collation)],
+        Mode::Fresh,
+    )?;
+    match rows.first() {
+        Some(mut row) => Ok(format!(" COLLATE {}", row.text(0)?)),
+        None => Err(Error::Internal(format!("collation {collation} does not exist"))),
+    }
+}
+
+impl ColumnStep {
+    fn run(&self, table: &StreamTable) -> Result<()> {
+        let alter =
+            |what: String| spi::run_once(&format!("ALTER TABLE {} {what}", table.quoted()), &[], Mode::Fresh);
+        match self {
+            ColumnStep::Add { name, type_sql } => {
+                alter(format!("ADD COLUMN {} {type_sql}", sqltext::ident(name)))?;
+            }
+            ColumnStep::Drop { name } => {
+                alter(format!("DROP COLUMN {}", sqltext::ident(name)))?;
+            }
+            ColumnStep::Retype { name, type_sql, attnum } => {
+                let name = sqltext::ident(name);
+                let plain = type_sql.split(" COLLATE ").next().unwrap_or(type_sql);
+                let sql = format!("ALTER COLUMN {name} TYPE {type_sql} USING NULL::{plain}");
+                // Indexes that fit the new type are kept; those that don't are in the way and go.
+                if crate::pg::subxact::run(|| alter(sql.clone())).is_err() {
+                    for index in indexes_on(table.relid, *attnum)? {
+                        spi::run_once(&format!("DROP INDEX {index}"), &[], Mode::Fresh)?;
+                    }
+                    alter(sql)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn indexes_on(relid: Oid, attnum: i16) -> Result<Vec<String>> {
+    spi::run(
+        "SELECT DISTINCT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname) \
+         FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_class c ON c.oid = d.objid AND c.relkind = 'i' \
+         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+         WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass \
+         AND d.refobjid = $1 AND d.refobjsubid = $2",
+        &[Arg::Oid(relid), Arg::Int(attnum.into())],
+        Mode::Fresh,
+    )?
+    .into_iter()
+    .map(|mut row| row.text(0))
+    .collect()
+}

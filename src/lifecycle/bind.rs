@@ -1,0 +1,125 @@
+//! Everything that is derived from a query: dependencies, capture, state tables, grants, index. One function makes all
+//! of it, for a new stream table, for a new query, and for a query that is resolved again.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+
+use crate::catalog::snapshots::Why;
+use crate::catalog::stream_tables::{self, Definition, StreamTable};
+use crate::catalog::{dependencies, sources};
+use crate::cdc;
+use crate::dvm::support::Unsupported;
+use crate::error::{Error, Result};
+use crate::evolve::apply::{owner_name, record, sync_capture};
+use crate::model::{Oid, RefreshMode};
+use crate::pg::cache;
+use crate::pg::query::{Analysis, Parsed};
+use crate::pg::snapshot::Side;
+use crate::pg::spi::{self, Arg, Mode};
+use crate::refresh::{create_row_index, create_state, drop_state, naming};
+use crate::scheduler::dag;
+use crate::snapshot::read_shapes;
+use crate::sqltext;
+
+/// How a query is kept under a mode: differentially or not, and the reasons when not.
+pub fn decide(mode: RefreshMode, analysis: &Analysis) -> Result<(bool, Vec<String>)> {
+    let describe = |all: &[Unsupported]| all.iter().map(Unsupported::describe).collect::<Vec<_>>();
+    match (mode, &analysis.plan) {
+        (RefreshMode::Differential, Err(reasons)) => {
+            Err(Error::NotDifferential { construct: describe(reasons).join("; ") })
+        }
+        (RefreshMode::Full, Ok(_)) => Ok((false, vec!["refresh_mode is full".into()])),
+        (_, Ok(_)) => Ok((true, Vec::new())),
+        (_, Err(reasons)) => Ok((false, describe(reasons))),
+    }
+}
+
+/// A query may not read the stream table itself, directly or through others.
+pub fn refuse_cycle(relid: Oid, name: &str, analysis: &Analysis) -> Result<()> {
+    let edges = dependencies::edges()?;
+    let above = dag::above(relid, &edges);
+    if analysis.sources().iter().any(|s| *s == relid || above.contains(s)) {
+        return Err(Error::Cycle { name: name.to_string() });
+    }
+    Ok(())
+}
+
+/// Replaces all that is derived from the query of `relid`. The catalog row exists; contents are to be computed anew.
+pub fn bind(
+    relid: Oid,
+    parsed: &Parsed,
+    analysis: &Analysis,
+    columns: &[i16],
+    mode: RefreshMode,
+) -> Result<()> {
+    let (differential, full_reasons) = decide(mode, analysis)?;
+    let old: BTreeSet<Oid> = dependencies::source_columns(relid)?.into_keys().collect();
+    let definition = Definition { parsed, analysis, columns, differential, full_reasons: &full_reasons };
+    stream_tables::set_query(relid, &definition)?;
+    dependencies::replace(relid, &analysis.uses)?;
+    let new = analysis.sources();
+    for source in old.union(&new) {
+        sync_capture(*source)?;
+    }
+    let Some(table) = stream_tables::find(relid)? else {
+        return Err(Error::Internal(format!("stream table {relid} has no catalog row")));
+    };
+    let shapes = read_shapes(&new.iter().copied().collect::<Vec<_>>(), Side::After)?;
+    for (source, shape) in shapes.iter().filter(|(s, _)| !old.contains(s)) {
+        if sources::fingerprint(*source)?.as_deref() != Some(shape.fingerprint()?.as_str())
+            || is_new(*source, relid)?
+        {
+            record(shape, Why::Source, "CREATE STREAM TABLE")?;
+        }
+    }
+    drop_state(relid)?;
+    drop_row_index(&table)?;
+    if let (true, Ok(op)) = (differential, &analysis.plan) {
+        let owner = owner_name(table.owner)?;
+        let names = naming::names(&table, &shapes)?;
+        create_state(&table, op, &names, &owner)?;
+        cdc::grant_buffers(&op.sources(), &owner)?;
+        create_row_index(&table, op)?;
+    }
+    cache::definitions_changed()
+}
+
+/// Has no other stream table read this source?
+fn is_new(source: Oid, relid: Oid) -> Result<bool> {
+    let users = stream_tables::users_of(crate::evolve::relation_class(), source)?;
+    Ok(users.iter().all(|t| t.relid == relid))
+}
+
+/// Drops the index by which rows are found, if there is one; it depends on all columns.
+pub fn drop_row_index(table: &StreamTable) -> Result<()> {
+    let name = crate::refresh::row_index(table.relid);
+    let exists = spi::run(
+        "SELECT FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid \
+         WHERE i.indrelid = $1 AND c.relname = $2",
+        &[Arg::Oid(table.relid), Arg::Text(&name)],
+        Mode::Fresh,
+    )?;
+    if exists.first().is_some() {
+        let index = sqltext::qualified(&table.schema, &name);
+        spi::run_once(&format!("DROP INDEX {index}"), &[], Mode::Fresh)?;
+    }
+    Ok(())
+}
+
+/// Grants that follow a change of owner.
+pub fn regrant(table: &StreamTable, analysis: &Analysis) -> Result<()> {
+    if let (true, Ok(op)) = (table.differential, &analysis.plan) {
+        let owner = owner_name(table.owner)?;
+        cdc::grant_buffers(&op.sources(), &owner)?;
+        for aggregate in op.aggregates() {
+            let state = sqltext::qualified(
+                cdc::INTERNAL_SCHEMA,
+                &format!("{}_{}", naming::state_base(table.relid), aggregate.id),
+            );
+            let grant =
+                format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {state} TO {}", sqltext::ident(&owner));
+            spi::run_once(&grant, &[], Mode::Fresh)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! `create_stream_table()`.
+#![forbid(unsafe_code)]
+
+use crate::catalog::stream_tables::{self, Definition};
+use crate::error::{Error, Result};
+use crate::lifecycle::bind::{bind, decide};
+use crate::model::{Oid, RefreshMode};
+use crate::pg::query::{Parsed, analyse, parse};
+use crate::pg::secctx::{PINNED, as_extension, with_settings};
+use crate::pg::spi::{self, Arg, Mode};
+use crate::pg::subxact::{self, Caught};
+use crate::pg::{cache, report};
+use crate::refresh::{create_guard, refresh};
+use crate::sqltext;
+
+/// Output columns beyond this leave no room for bookkeeping columns in generated statements.
+const MAX_COLUMNS: usize = 1500;
+
+/// Arguments of `create_stream_table()`.
+pub struct Request<'a> {
+    pub name: &'a str,
+    pub query: &'a str,
+    /// Interval as text; None: only by hand.
+    pub schedule: Option<&'a str>,
+    pub mode: RefreshMode,
+    pub initialize: bool,
+}
+
+/// Creates, fills, and returns the table's oid. Runs as the caller but for our own bookkeeping.
+pub fn create(request: &Request) -> Result<Oid> {
+    let (schema, name) = resolve_name(request.name)?;
+    let parsed = run_as_caller(|| parse(request.query))?;
+    if parsed.columns.len() > MAX_COLUMNS {
+        return Err(Error::TooManyColumns { columns: parsed.columns.len(), limit: MAX_COLUMNS });
+    }
+    let analysis = run_as_caller(|| with_settings(PINNED, || analyse(&parsed.tree)))?;
+    decide(request.mode, &analysis)?;
+    let relid = cache::maintenance(|| create_table(&schema, &name, &parsed))?;
+    as_extension(|| {
+        cache::maintenance(|| {
+            let columns: Vec<i16> = (1..=parsed.columns.len() as i16).collect();
+            let definition = Definition {
+                parsed: &parsed,
+                analysis: &analysis,
+                columns: &columns,
+                differential: false,
+                full_reasons: &[],
+            };
+            stream_tables::insert(relid, &schema, &name, &definition, request.schedule, request.mode)?;
+            bind(relid, &parsed, &analysis, &columns, request.mode)?;
+            create_guard(&sqltext::qualified(&schema, &name), "INSERT OR UPDATE OR DELETE OR TRUNCATE")
+        })
+    })?;
+    if request.initialize {
+        refresh(relid, false)?;
+    }
+    tell_schedule(request)?;
+    Ok(relid)
+}
+
+fn tell_schedule(request: &Request) -> Result<()> {
+    if crate::pg::preloaded() {
+        crate::pg::worker::ensure_running()?;
+    } else if request.schedule.is_some() {
+        report::notice(
+            "pgtrickle is not preloaded, so nothing refreshes this stream table by schedule",
+            "reason=NOT_PRELOADED: shared_preload_libraries does not contain pgtrickle.",
+            "Add pgtrickle to shared_preload_libraries and restart, or refresh by hand with pgtrickle.refresh_stream_table().",
+        );
+    }
+    Ok(())
+}
+
+/// The schema and name that the caller means, in the caller's search_path.
+fn resolve_name(name: &str) -> Result<(String, String)> {
+    let bad = |value: &str, hint: &str| Error::BadArgument {
+        argument: "name",
+        value: value.to_string(),
+        hint: hint.into(),
+    };
+    let rows =
+        run_as_caller(|| spi::run("SELECT pg_catalog.parse_ident($1)", &[Arg::Text(name)], Mode::Fresh))
+            .map_err(|_| {
+                bad(&sqltext::literal(name), "Write it as in SQL: name, schema.name, \"Quoted Name\".")
+            })?;
+    let Some(mut row) = rows.first() else {
+        return Err(Error::Internal("parse_ident returned no row".into()));
+    };
+    let mut parts = spi::text_array(&row.text(0)?)?;
+    let (schema, table) = match (parts.pop(), parts.pop(), parts.pop()) {
+        (Some(table), Some(schema), None) => (schema, table),
+        (Some(table), None, None) => (current_schema()?, table),
+        _ => return Err(bad(&sqltext::literal(name), "Write name or schema.name.")),
+    };
+    if table.len() > 63 || schema.len() > 63 {
+        return Err(bad(&sqltext::literal(name), "Identifiers have at most 63 bytes."));
+    }
+    let reserved = ["pg_catalog", "information_schema", "pg_toast", "pgtrickle", crate::cdc::INTERNAL_SCHEMA];
+    if reserved.contains(&schema.as_str()) || schema.starts_with("pg_temp") || schema.starts_with("pg_toast")
+    {
+        return Err(Error::ReservedSchema { schema: sqltext::ident(&schema) });
+    }
+    let taken = spi::run(
+        "SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = $1 AND c.relname = $2",
+        &[Arg::Text(&schema), Arg::Text(&table)],
+        Mode::Fresh,
+    )?;
+    if taken.first().is_some() {
+        return Err(Error::NameTaken { name: sqltext::display(&schema, &table) });
+    }
+    Ok((schema, table))
+}
+
+fn current_schema() -> Result<String> {
+    let rows = spi::run("SELECT pg_catalog.current_schema()", &[], Mode::Fresh)?;
+    rows.first().and_then(|mut row| row.opt(0)).ok_or_else(|| Error::BadArgument {
+        argument: "name",
+        value: "no schema to create in".into(),
+        hint: "Name the schema: schema.name, or set search_path.".into(),
+    })
+}
+
+/// The empty table with the query's columns, made by the caller, who needs CREATE on the schema and SELECT on what the
+/// query reads: WITH NO DATA alone would not ask.
+fn create_table(schema: &str, name: &str, parsed: &Parsed) -> Result<Oid> {
+    run_as_caller(|| {
+        with_settings(PINNED, || {
+            spi::run_once(&format!("SELECT FROM ({}) q LIMIT 0", parsed.text), &[], Mode::Fresh)?;
+            let table = sqltext::qualified(schema, name);
+            let sql = format!("CREATE TABLE {table} AS {} WITH NO DATA", parsed.text);
+            spi::run_once(&sql, &[], Mode::Fresh)
+        })
+    })?;
+    let rows = spi::run(
+        "SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = $1 AND c.relname = $2",
+        &[Arg::Text(schema), Arg::Text(name)],
+        Mode::Fresh,
+    )?;
+    match rows.first() {
+        Some(mut row) => row.parse(0),
+        None => Err(Error::Internal("the created table can't be found".into())),
+    }
+}
+
+/// Runs something that PostgreSQL may refuse, and gives its error our DETAIL and HINT. Our own errors pass as they are.
+pub fn run_as_caller<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let mut own = None;
+    let outcome = subxact::run(|| {
+        f().map_err(|e| {
+            own = Some(e.clone());
+            e
+        })
+    });
+    match (outcome, own) {
+        (Ok(value), _) => Ok(value),
+        (Err(_), Some(error)) => Err(error),
+        (Err(caught), None) => Err(native(caught)),
+    }
+}
+
+/// PostgreSQL's error with a reason word and a next step.
+pub fn native(caught: Caught) -> Error {
+    let (reason, hint) = reason_of(caught.code);
+    Error::Query {
+        message: caught.message,
+        code: caught.code,
+        reason,
+        detail: caught.detail,
+        hint: caught.hint.unwrap_or_else(|| hint.to_string()),
+    }
+}
+
+fn reason_of(code: i32) -> (&'static str, &'static str) {
+    use pgrx::PgSqlErrorCode::*;
+    let is = |c: pgrx::PgSqlErrorCode| code == c as i32;
+    if is(ERRCODE_SYNTAX_ERROR) {
+        ("SYNTAX_ERROR", "Run the query by itself until it works.")
+    } else if is(ERRCODE_UNDEFINED_TABLE) || is(ERRCODE_INVALID_SCHEMA_NAME) {
+        ("MISSING_TABLE", "Check the name, and search_path, or qualify it with its schema.")
+    } else if is(ERRCODE_UNDEFINED_COLUMN) {
+        ("MISSING_COLUMN", "Check the column's name.")
+    } else if is(ERRCODE_UNDEFINED_FUNCTION) {
+        ("MISSING_FUNCTION", "Check the name and the argument types.")
+    } else if is(ERRCODE_UNDEFINED_PARAMETER) {
+        ("PARAMETER", "Write the value itself: a stored query has no parameters.")
+    } else if is(ERRCODE_INSUFFICIENT_PRIVILEGE) {
+        ("PRIVILEGE", "SELECT on every source and CREATE on the schema are needed: GRANT them.")
+    } else if is(ERRCODE_DUPLICATE_COLUMN) {
+        ("DUPLICATE_COLUMN", "Give each output column a name of its own with AS.")
+    } else if is(ERRCODE_DUPLICATE_TABLE) {
+        ("NAME_TAKEN", "Choose another name.")
+    } else {
+        ("INVALID_QUERY", "Run the query by itself until it works.")
+    }
+}

@@ -1,0 +1,36 @@
+//! NOTIFY on `pg_trickle_alert`.
+#![forbid(unsafe_code)]
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::pg::spi::{self, Arg, Mode};
+
+/// Payload, as JSON.
+#[derive(Serialize)]
+pub struct Alert<'a> {
+    /// suspended, resumed.
+    pub event: &'a str,
+    pub stream_table: &'a str,
+    pub reason: &'a str,
+    pub detail: &'a str,
+    pub hint: &'a str,
+}
+
+/// pg_notify takes less than 8000 bytes.
+const MAX_PAYLOAD: usize = 7900;
+
+/// Sends at commit. Too long a payload goes without the hint, which is in the catalog as well.
+pub fn send(alert: &Alert) -> Result<()> {
+    let json = |a: &Alert| serde_json::to_string(a).map_err(|e| Error::Internal(format!("alert: {e}")));
+    let mut text = json(alert)?;
+    if text.len() > MAX_PAYLOAD {
+        text = json(&Alert {
+            hint: "SELECT hint FROM pgtrickle.stream_tables",
+            detail: "see pgtrickle.stream_tables",
+            ..*alert
+        })?;
+    }
+    spi::run("SELECT pg_catalog.pg_notify('pg_trickle_alert', $1)", &[Arg::Text(&text)], Mode::Fresh)?;
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! Change buffers as they are.
+#![forbid(unsafe_code)]
+
+use crate::catalog::dependencies;
+use crate::catalog::stream_tables::StreamTable;
+use crate::cdc;
+use crate::error::{Error, Result};
+use crate::model::Oid;
+use crate::pg::spi::{self, Arg, Mode};
+
+/// One buffer.
+pub struct Buffer {
+    pub source: Oid,
+    pub rows: i64,
+    pub bytes: i64,
+    /// xid8 of the oldest buffered transaction.
+    pub oldest: Option<String>,
+}
+
+/// Buffers of the sources that `user` can read.
+pub fn list(user: Oid) -> Result<Vec<Buffer>> {
+    let rows = spi::run(
+        "SELECT s.source FROM pgtrickle.pgt_sources s JOIN pg_catalog.pg_class c ON c.oid = s.source \
+         WHERE pg_catalog.has_table_privilege($1, s.source, 'SELECT') ORDER BY s.source",
+        &[Arg::Oid(user)],
+        Mode::Fresh,
+    )?;
+    let mut buffers = Vec::new();
+    for mut row in rows {
+        let source: Oid = row.parse(0)?;
+        if !cdc::buffer_exists(source)? {
+            continue;
+        }
+        let buffer = cdc::buffer(source);
+        let sql = format!(
+            "SELECT count(*), pg_catalog.pg_total_relation_size({}::regclass), \
+             (SELECT b.xid FROM {buffer} b ORDER BY b.xid LIMIT 1) FROM {buffer}",
+            crate::sqltext::literal(&buffer)
+        );
+        let Some(mut facts) = spi::run_once(&sql, &[], Mode::Fresh)?.first() else {
+            return Err(Error::Internal("count(*) returned no row".into()));
+        };
+        buffers.push(Buffer { source, rows: facts.parse(0)?, bytes: facts.parse(1)?, oldest: facts.opt(2) });
+    }
+    Ok(buffers)
+}
+
+/// Is anything unconsumed for this stream table? One that must be computed anew counts as pending.
+pub fn pending(table: &StreamTable) -> Result<bool> {
+    let Some(frontier) = &table.frontier else { return Ok(true) };
+    for source in dependencies::source_columns(table.relid)?.into_keys() {
+        if !cdc::buffer_exists(source)? {
+            return Ok(true);
+        }
+        if cdc::pending(source, frontier, &table.own_xid, table.epoch)?.0 > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,306 @@
+//! The write path: row trigger into the buffer, TRUNCATE mark, and the guard on stream tables. No SPI, no plan: the
+//! buffer row is formed and inserted as a heap tuple.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use pgrx::pg_sys;
+
+use crate::error::{Error, Result};
+use crate::pg::cache;
+
+/// Where a source's changes go, for writes that arrive through one relation (the source or a partition of it).
+struct Route {
+    generation: u64,
+    buffer: pg_sys::Oid,
+    /// Number of columns of the buffer.
+    width: usize,
+    /// (index in the buffer row, attribute number in the written relation, by value, length) per captured column.
+    columns: Vec<Column>,
+}
+
+struct Column {
+    target: usize,
+    attnum: i16,
+    by_value: bool,
+    length: i16,
+}
+
+/// Fixed columns of a buffer: xid, epoch, w.
+const FIXED: usize = 3;
+
+thread_local! {
+    /// (source, written relation) → route.
+    static ROUTES: RefCell<HashMap<(u32, u32), Route>> = RefCell::new(HashMap::new());
+}
+
+/// The body of the row trigger. Arguments of the trigger: the source's oid.
+///
+/// # Safety
+/// `fcinfo` comes from PostgreSQL's function manager.
+pub unsafe fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
+    // SAFETY: checked to be a trigger call; the data structure is valid for the call.
+    unsafe {
+        let data = trigger_data(fcinfo)?;
+        let trigger = (*data).tg_trigger;
+        let event = (*data).tg_event & pg_sys::TRIGGER_EVENT_OPMASK;
+        let source = source_argument(trigger)?;
+        if event == pg_sys::TRIGGER_EVENT_TRUNCATE {
+            return mark_truncate(source, (*data).tg_relation);
+        }
+        ROUTES.with_borrow_mut(|routes| {
+            let relation = (*data).tg_relation;
+            let key = (source, (*relation).rd_id.to_u32());
+            let generation = cache::capture_generation();
+            if routes.get(&key).is_none_or(|r| r.generation != generation) {
+                match find_route(source, relation)? {
+                    Some(route) => routes.insert(key, route),
+                    // No buffer: nothing consumes this trigger's rows. Every refresh checks that its buffers exist.
+                    None => return Ok(()),
+                };
+            }
+            let Some(route) = routes.get(&key) else { return Ok(()) };
+            let old = (*data).tg_trigslot;
+            if event == pg_sys::TRIGGER_EVENT_INSERT {
+                return write(route, &[(old, 1)]);
+            }
+            if event == pg_sys::TRIGGER_EVENT_DELETE {
+                return write(route, &[(old, -1)]);
+            }
+            let new = (*data).tg_newslot;
+            if unchanged(route, old, new) { Ok(()) } else { write(route, &[(old, -1), (new, 1)]) }
+        })
+    }
+}
+
+unsafe fn trigger_data(fcinfo: pg_sys::FunctionCallInfo) -> Result<*mut pg_sys::TriggerData> {
+    // SAFETY: the context node is checked before the cast.
+    unsafe {
+        let context = (*fcinfo).context;
+        if context.is_null() || (*context).type_ != pg_sys::NodeTag::T_TriggerData {
+            return Err(Error::ProtectedObject {
+                what: "this function can only be called as a trigger".into(),
+                hint: "It is attached by pgtrickle.create_stream_table().".into(),
+            });
+        }
+        Ok(context.cast())
+    }
+}
+
+unsafe fn source_argument(trigger: *mut pg_sys::Trigger) -> Result<u32> {
+    // SAFETY: tgargs has tgnargs NUL-terminated strings.
+    unsafe {
+        if (*trigger).tgnargs == 1 {
+            let text = std::ffi::CStr::from_ptr(*(*trigger).tgargs);
+            if let Some(oid) = text.to_str().ok().and_then(|t| t.parse().ok()) {
+                return Ok(oid);
+            }
+        }
+        Err(Error::Internal("a capture trigger has no source oid".into()))
+    }
+}
+
+/// Builds the route from the descriptors of buffer and written relation. Partitions may number columns differently, so
+/// theirs are found by name, as PostgreSQL itself does.
+unsafe fn find_route(source: u32, relation: pg_sys::Relation) -> Result<Option<Route>> {
+    // Before anything is opened: what is invalidated meanwhile makes the route stale at once.
+    let generation = cache::capture_generation();
+    // SAFETY: relations are opened and closed here; descriptors are read while open.
+    unsafe {
+        let buffer = buffer_oid(source);
+        if buffer == pg_sys::InvalidOid {
+            return Ok(None);
+        }
+        let rel = pg_sys::table_open(buffer, pg_sys::RowExclusiveLock as i32);
+        let parent = if (*relation).rd_id.to_u32() == source {
+            None
+        } else {
+            Some(pg_sys::table_open(pg_sys::Oid::from(source), pg_sys::AccessShareLock as i32))
+        };
+        let buffer_desc = (*rel).rd_att;
+        let written = (*relation).rd_att;
+        let mut columns = Vec::new();
+        for target in FIXED..(*buffer_desc).natts as usize {
+            let attribute = attribute(buffer_desc, target);
+            if (*attribute).attisdropped {
+                continue;
+            }
+            let name = name_of(attribute);
+            let Some(attnum) = name.strip_prefix('c').and_then(|n| n.parse::<i16>().ok()) else { continue };
+            let found = match parent {
+                None => attribute_number(written, attnum),
+                Some(parent) => attribute_number((*parent).rd_att, attnum).and_then(|n| {
+                    let wanted = name_of(self::attribute((*parent).rd_att, n as usize - 1));
+                    (0..(*written).natts as usize).find_map(|i| {
+                        let a = self::attribute(written, i);
+                        (!(*a).attisdropped && name_of(a) == wanted).then_some(i as i16 + 1)
+                    })
+                }),
+            };
+            let Some(attnum) = found else { continue };
+            let origin = self::attribute(written, attnum as usize - 1);
+            // A column of another type now: its users are suspended, and their values must not be mixed in.
+            if (*origin).atttypid == (*attribute).atttypid {
+                columns.push(Column {
+                    target,
+                    attnum,
+                    by_value: (*attribute).attbyval,
+                    length: (*attribute).attlen,
+                });
+            }
+        }
+        let width = (*buffer_desc).natts as usize;
+        if let Some(parent) = parent {
+            pg_sys::table_close(parent, pg_sys::AccessShareLock as i32);
+        }
+        pg_sys::table_close(rel, pg_sys::NoLock as i32);
+        Ok(Some(Route { generation, buffer, width, columns }))
+    }
+}
+
+unsafe fn attribute(desc: pg_sys::TupleDesc, index: usize) -> *mut pg_sys::FormData_pg_attribute {
+    // SAFETY: `index` is below natts.
+    unsafe { crate::pg::compat::descriptor_attribute(desc, index) }
+}
+
+unsafe fn name_of(attribute: *mut pg_sys::FormData_pg_attribute) -> String {
+    // SAFETY: a NameData is NUL-terminated.
+    unsafe { std::ffi::CStr::from_ptr((*attribute).attname.data.as_ptr()).to_string_lossy().into_owned() }
+}
+
+/// `attnum` if the descriptor has that column, not dropped.
+unsafe fn attribute_number(desc: pg_sys::TupleDesc, attnum: i16) -> Option<i16> {
+    // SAFETY: the range is checked first.
+    unsafe {
+        let known = attnum >= 1 && i32::from(attnum) <= (*desc).natts;
+        (known && !(*attribute(desc, attnum as usize - 1)).attisdropped).then_some(attnum)
+    }
+}
+
+fn buffer_oid(source: u32) -> pg_sys::Oid {
+    let Ok(name) = std::ffi::CString::new(crate::cdc::buffer_name(source)) else { return pg_sys::InvalidOid };
+    // SAFETY: syscache look-ups by name.
+    unsafe {
+        let schema = pg_sys::get_namespace_oid(crate::cdc::INTERNAL_SCHEMA_C.as_ptr(), true);
+        if schema == pg_sys::InvalidOid { schema } else { pg_sys::get_relname_relid(name.as_ptr(), schema) }
+    }
+}
+
+/// Is every captured column of both rows the same, bit for bit? Differing toast pointers count as a change.
+unsafe fn unchanged(
+    route: &Route,
+    old: *mut pg_sys::TupleTableSlot,
+    new: *mut pg_sys::TupleTableSlot,
+) -> bool {
+    // SAFETY: both slots hold rows of the relation that the route was made for.
+    unsafe {
+        pg_sys::slot_getallattrs(old);
+        pg_sys::slot_getallattrs(new);
+        route.columns.iter().all(|c| {
+            let i = c.attnum as usize - 1;
+            let (old_null, new_null) = (*(*old).tts_isnull.add(i), *(*new).tts_isnull.add(i));
+            if old_null || new_null {
+                return old_null && new_null;
+            }
+            same_image(*(*old).tts_values.add(i), *(*new).tts_values.add(i), c)
+        })
+    }
+}
+
+/// Are two values of a column the same bytes?
+unsafe fn same_image(a: pg_sys::Datum, b: pg_sys::Datum, column: &Column) -> bool {
+    if column.by_value || a == b {
+        return a == b;
+    }
+    // SAFETY: both point to values of the column's length kind: fixed, varlena (-1) or C string (-2).
+    unsafe {
+        let (a, b) = (a.cast_mut_ptr::<u8>(), b.cast_mut_ptr::<u8>());
+        let size = |p: *mut u8| match column.length {
+            -1 => pgrx::varsize_any(p.cast()),
+            -2 => std::ffi::CStr::from_ptr(p.cast()).to_bytes().len(),
+            n => n as usize,
+        };
+        let (left, right) = (size(a), size(b));
+        left == right && std::slice::from_raw_parts(a, left) == std::slice::from_raw_parts(b, right)
+    }
+}
+
+/// Inserts one buffer row per (row, weight).
+unsafe fn write(route: &Route, rows: &[(*mut pg_sys::TupleTableSlot, i32)]) -> Result<()> {
+    // SAFETY: values point into the slots, which outlive the insert; heap_insert copies them, fetching what is
+    // stored out of line elsewhere.
+    unsafe {
+        let rel = pg_sys::table_open(route.buffer, pg_sys::RowExclusiveLock as i32);
+        let mut values = [pg_sys::Datum::null(); 32];
+        let mut nulls = [true; 32];
+        let mut more_values;
+        let mut more_nulls;
+        let (values, nulls): (&mut [pg_sys::Datum], &mut [bool]) = if route.width <= 32 {
+            (&mut values[..route.width], &mut nulls[..route.width])
+        } else {
+            more_values = vec![pg_sys::Datum::null(); route.width];
+            more_nulls = vec![true; route.width];
+            (&mut more_values, &mut more_nulls)
+        };
+        let xid = pg_sys::GetTopFullTransactionId().value;
+        nulls[..FIXED].fill(false);
+        values[0] = pg_sys::Datum::from(xid);
+        values[1] = pg_sys::Datum::from(cache::epoch());
+        let command = pg_sys::GetCurrentCommandId(true);
+        for (slot, weight) in rows {
+            values[2] = pg_sys::Datum::from(*weight);
+            pg_sys::slot_getallattrs(*slot);
+            for c in &route.columns {
+                let i = c.attnum as usize - 1;
+                values[c.target] = *(*(*slot)).tts_values.add(i);
+                nulls[c.target] = *(*(*slot)).tts_isnull.add(i);
+            }
+            let tuple = pg_sys::heap_form_tuple((*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
+            pg_sys::heap_insert(rel, tuple, command, 0, std::ptr::null_mut());
+            pg_sys::heap_freetuple(tuple);
+        }
+        pg_sys::table_close(rel, pg_sys::NoLock as i32);
+        Ok(())
+    }
+}
+
+/// A mark of weight 0: rows left without row events, so contents must be read anew.
+unsafe fn mark_truncate(source: u32, relation: pg_sys::Relation) -> Result<()> {
+    // SAFETY: forms a row of NULLs but for the fixed columns; the relation is open while it is used.
+    unsafe {
+        let Some(route) = find_route(source, relation)? else { return Ok(()) };
+        let rel = pg_sys::table_open(route.buffer, pg_sys::RowExclusiveLock as i32);
+        let mut values = vec![pg_sys::Datum::null(); route.width];
+        let mut nulls = vec![true; route.width];
+        nulls[..FIXED].fill(false);
+        values[0] = pg_sys::Datum::from(pg_sys::GetTopFullTransactionId().value);
+        values[1] = pg_sys::Datum::from(cache::epoch());
+        values[2] = pg_sys::Datum::from(0i32);
+        let tuple = pg_sys::heap_form_tuple((*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
+        pg_sys::heap_insert(rel, tuple, pg_sys::GetCurrentCommandId(true), 0, std::ptr::null_mut());
+        pg_sys::heap_freetuple(tuple);
+        pg_sys::table_close(rel, pg_sys::NoLock as i32);
+        Ok(())
+    }
+}
+
+/// The body of the guard on stream tables and state: statements of others are refused.
+///
+/// # Safety
+/// `fcinfo` comes from PostgreSQL's function manager.
+pub unsafe fn guard(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
+    // SAFETY: checked to be a trigger call.
+    unsafe {
+        let data = trigger_data(fcinfo)?;
+        if cache::in_maintenance() {
+            return Ok(());
+        }
+        let relation = (*data).tg_relation;
+        let name = std::ffi::CStr::from_ptr((*(*relation).rd_rel).relname.data.as_ptr());
+        let schema = pg_sys::get_namespace_name((*(*relation).rd_rel).relnamespace);
+        let schema = std::ffi::CStr::from_ptr(schema);
+        Err(Error::DirectWrite {
+            name: crate::sqltext::display(&schema.to_string_lossy(), &name.to_string_lossy()),
+        })
+    }
+}

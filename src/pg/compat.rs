@@ -1,0 +1,146 @@
+//! Differences between PostgreSQL 15 and 18, in one place.
+
+use pgrx::pg_sys;
+
+/// Callback of `mutate_children`.
+pub type Mutator = unsafe extern "C-unwind" fn(*mut pg_sys::Node, *mut std::ffi::c_void) -> *mut pg_sys::Node;
+
+/// `expression_tree_mutator`.
+///
+/// # Safety
+/// `node` is a valid expression tree; `context` is what `f` expects.
+pub unsafe fn mutate_children(
+    node: *mut pg_sys::Node,
+    f: Mutator,
+    context: *mut std::ffi::c_void,
+) -> *mut pg_sys::Node {
+    #[cfg(feature = "pg15")]
+    // SAFETY: PostgreSQL 15 declares the callback without arguments and calls it with (node, context).
+    unsafe {
+        let bare = std::mem::transmute::<Mutator, unsafe extern "C-unwind" fn() -> *mut pg_sys::Node>(f);
+        pg_sys::expression_tree_mutator(node, Some(bare), context)
+    }
+    #[cfg(not(feature = "pg15"))]
+    // SAFETY: per the contract.
+    unsafe {
+        pg_sys::expression_tree_mutator_impl(node, Some(f), context)
+    }
+}
+
+/// `query_tree_mutator` on a copy of `query`.
+///
+/// # Safety
+/// As `mutate_children`.
+pub unsafe fn mutate_query(
+    query: *mut pg_sys::Query,
+    f: Mutator,
+    context: *mut std::ffi::c_void,
+) -> *mut pg_sys::Query {
+    #[cfg(feature = "pg15")]
+    // SAFETY: as above.
+    unsafe {
+        let bare = std::mem::transmute::<Mutator, unsafe extern "C-unwind" fn() -> *mut pg_sys::Node>(f);
+        pg_sys::query_tree_mutator(query, Some(bare), context, 0)
+    }
+    #[cfg(not(feature = "pg15"))]
+    // SAFETY: per the contract.
+    unsafe {
+        pg_sys::query_tree_mutator_impl(query, Some(f), context, 0)
+    }
+}
+
+/// The expression with aliases of joins, and of grouping expressions (18), resolved to what they stand for.
+///
+/// # Safety
+/// `node` is an expression (or list) of `query`.
+pub unsafe fn resolve_aliases(query: *mut pg_sys::Query, node: *mut pg_sys::Node) -> *mut pg_sys::Node {
+    if node.is_null() {
+        return node;
+    }
+    // SAFETY: per the contract.
+    unsafe {
+        #[cfg(feature = "pg18")]
+        let node = if (*query).hasGroupRTE {
+            pg_sys::flatten_group_exprs(std::ptr::null_mut(), query, node)
+        } else {
+            node
+        };
+        #[cfg(feature = "pg15")]
+        return pg_sys::flatten_join_alias_vars(query, node);
+        #[cfg(not(feature = "pg15"))]
+        return pg_sys::flatten_join_alias_vars(std::ptr::null_mut(), query, node);
+    }
+}
+
+/// Does the range table entry stand for grouping expressions (18), not for rows?
+///
+/// # Safety
+/// `rte` is valid.
+pub unsafe fn is_group_rte(rte: *mut pg_sys::RangeTblEntry) -> bool {
+    #[cfg(feature = "pg18")]
+    // SAFETY: per the contract.
+    unsafe {
+        (*rte).rtekind == pg_sys::RTEKind::RTE_GROUP
+    }
+    #[cfg(not(feature = "pg18"))]
+    {
+        let _ = rte;
+        false
+    }
+}
+
+/// Does `query` have a range table entry for its grouping expressions (18)?
+///
+/// # Safety
+/// `query` is valid.
+pub unsafe fn has_group_rte(query: *mut pg_sys::Query) -> bool {
+    #[cfg(feature = "pg18")]
+    // SAFETY: per the contract.
+    unsafe {
+        (*query).hasGroupRTE
+    }
+    #[cfg(not(feature = "pg18"))]
+    {
+        let _ = query;
+        false
+    }
+}
+
+/// pqsignal under its name of the version.
+///
+/// # Safety
+/// `handler` is async-signal-safe.
+pub unsafe fn set_signal_handler(signal: i32, handler: pg_sys::pqsigfunc) {
+    #[cfg(feature = "pg18")]
+    // SAFETY: per the contract.
+    unsafe {
+        pg_sys::pqsignal_be(signal, handler);
+    }
+    #[cfg(not(feature = "pg18"))]
+    // SAFETY: per the contract.
+    unsafe {
+        pg_sys::pqsignal(signal, handler);
+    }
+}
+
+/// Attribute `index` (from 0) of a row descriptor.
+///
+/// # Safety
+/// `desc` is valid and `index` below its natts.
+pub unsafe fn descriptor_attribute(
+    desc: pg_sys::TupleDesc,
+    index: usize,
+) -> *mut pg_sys::FormData_pg_attribute {
+    // SAFETY: per the contract. From 18 on the attributes follow the compact ones in the same allocation.
+    unsafe {
+        #[cfg(not(feature = "pg18"))]
+        return (*desc).attrs.as_mut_ptr().add(index);
+        #[cfg(feature = "pg18")]
+        return (*desc)
+            .compact_attrs
+            .as_mut_ptr()
+            .add((*desc).natts as usize)
+            .cast::<pg_sys::FormData_pg_attribute>()
+            .add(index);
+    }
+}

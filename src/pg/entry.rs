@@ -1,0 +1,25 @@
+//! From the function manager's raw call data to the typed entry points. PostgreSQL calls these functions only with call
+//! data of its own; what kind of call it is, each checks.
+
+use pgrx::pg_sys;
+
+use crate::error::Result;
+use crate::pg::{capture, event};
+
+/// Row and TRUNCATE trigger.
+pub fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
+    // SAFETY: see the module's doc.
+    unsafe { capture::capture(fcinfo) }
+}
+
+/// Guard trigger.
+pub fn guard(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
+    // SAFETY: see the module's doc.
+    unsafe { capture::guard(fcinfo) }
+}
+
+/// Event trigger data.
+pub fn command(fcinfo: pg_sys::FunctionCallInfo) -> Result<event::Command> {
+    // SAFETY: see the module's doc.
+    unsafe { event::command(fcinfo) }
+}

@@ -1,0 +1,79 @@
+//! What an event trigger is told, as plain values.
+
+use std::collections::BTreeSet;
+use std::ffi::CStr;
+
+use pgrx::PgList;
+use pgrx::pg_sys;
+
+use crate::error::{Error, Result};
+
+/// The command behind an event.
+#[derive(Debug, Clone, Default)]
+pub struct Command {
+    /// `ALTER TABLE`, `DROP SCHEMA`, …
+    pub tag: String,
+    /// Columns named in `ALTER COLUMN … TYPE`.
+    pub retyped: BTreeSet<String>,
+}
+
+/// Reads the event; an error when it is no event trigger call.
+///
+/// # Safety
+/// `fcinfo` comes from PostgreSQL's function manager.
+pub unsafe fn command(fcinfo: pg_sys::FunctionCallInfo) -> Result<Command> {
+    // SAFETY: the context node is checked before the cast; parse tree nodes are only read.
+    unsafe {
+        let context = (*fcinfo).context;
+        if context.is_null() || (*context).type_ != pg_sys::NodeTag::T_EventTriggerData {
+            return Err(Error::ProtectedObject {
+                what: "this function can only be called as an event trigger".into(),
+                hint: "It belongs to extension pgtrickle.".into(),
+            });
+        }
+        let data = context.cast::<pg_sys::EventTriggerData>();
+        let tag = CStr::from_ptr(pg_sys::GetCommandTagName((*data).tag)).to_string_lossy().into_owned();
+        Ok(Command { tag, retyped: retyped_columns((*data).parsetree) })
+    }
+}
+
+unsafe fn retyped_columns(parsetree: *mut pg_sys::Node) -> BTreeSet<String> {
+    let mut columns = BTreeSet::new();
+    // SAFETY: casts follow tags.
+    unsafe {
+        if parsetree.is_null() || (*parsetree).type_ != pg_sys::NodeTag::T_AlterTableStmt {
+            return columns;
+        }
+        let statement = parsetree.cast::<pg_sys::AlterTableStmt>();
+        for command in PgList::<pg_sys::AlterTableCmd>::from_pg((*statement).cmds).iter_ptr() {
+            if (*command).subtype == pg_sys::AlterTableType::AT_AlterColumnType && !(*command).name.is_null()
+            {
+                columns.insert(CStr::from_ptr((*command).name).to_string_lossy().into_owned());
+            }
+        }
+    }
+    columns
+}
+
+/// Text of the statement that the client sent, if any.
+pub fn statement_text() -> Option<String> {
+    // SAFETY: a backend variable that is null or a NUL-terminated string.
+    unsafe {
+        let text = pg_sys::debug_query_string;
+        if text.is_null() { None } else { Some(CStr::from_ptr(text).to_string_lossy().into_owned()) }
+    }
+}
+
+/// Name of the role that the session runs as, whatever rights are in force for our own work.
+pub fn session_actor() -> String {
+    // SAFETY: a role's oid; a name that is missing is reported as the oid.
+    unsafe {
+        let user = pg_sys::GetOuterUserId();
+        let name = pg_sys::GetUserNameFromId(user, true);
+        if name.is_null() {
+            user.to_u32().to_string()
+        } else {
+            CStr::from_ptr(name).to_string_lossy().into_owned()
+        }
+    }
+}

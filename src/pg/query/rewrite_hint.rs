@@ -1,0 +1,155 @@
+//! A query for a hint: the stored one without columns that are gone. Output columns and conditions that used them are
+//! left out; where they can't be, NULL of the column's type stands in. The caller checks that it really runs.
+
+use std::collections::BTreeSet;
+
+use pgrx::pg_sys;
+use pgrx::{PgList, pg_guard};
+
+use super::parse::{print_loaded, read_tree};
+use crate::error::Result;
+use crate::model::Oid;
+use crate::pg::compat;
+
+struct Gone<'a> {
+    relation: Oid,
+    attnums: &'a BTreeSet<i16>,
+    stack: Vec<*mut pg_sys::Query>,
+    hit: bool,
+}
+
+/// The text of `tree` without `attnums` of `relation`.
+pub fn without_columns(tree: &str, relation: Oid, attnums: &BTreeSet<i16>) -> Result<String> {
+    let mut gone = Gone { relation, attnums, stack: Vec::new(), hit: false };
+    // SAFETY: the tree is ours alone; lists are replaced, never freed.
+    unsafe {
+        let query = read_tree(tree)?;
+        if !compat::has_group_rte(query) && (*query).setOperations.is_null() {
+            drop_targets(query, &mut gone);
+            drop_conjuncts(query, &mut gone);
+        }
+        let replaced = null_out(query.cast(), std::ptr::from_mut(&mut gone).cast());
+        print_loaded(replaced.cast())
+    }
+}
+
+impl Gone<'_> {
+    unsafe fn uses(&mut self, query: *mut pg_sys::Query, node: *mut pg_sys::Node) -> bool {
+        self.hit = false;
+        self.stack.push(query);
+        // SAFETY: a copy is changed and thrown away; `hit` tells whether anything matched.
+        unsafe {
+            let copy = pg_sys::copyObjectImpl(node.cast()).cast();
+            null_out(copy, std::ptr::from_mut(self).cast());
+        }
+        self.stack.pop();
+        self.hit
+    }
+}
+
+/// Removes output columns, and the grouping and ordering by them, when something remains.
+unsafe fn drop_targets(query: *mut pg_sys::Query, gone: &mut Gone) {
+    // SAFETY: fields of a valid query.
+    unsafe {
+        let targets = PgList::<pg_sys::TargetEntry>::from_pg((*query).targetList);
+        let mut keep = PgList::<pg_sys::TargetEntry>::new();
+        let mut dropped = BTreeSet::new();
+        for te in targets.iter_ptr() {
+            if gone.uses(query, (*te).expr.cast()) {
+                dropped.insert((*te).ressortgroupref);
+            } else {
+                (*te).resno = keep.len() as pg_sys::AttrNumber + 1;
+                keep.push(te);
+            }
+        }
+        if keep.iter_ptr().all(|te| (*te).resjunk) {
+            return;
+        }
+        (*query).targetList = keep.into_pg();
+        for list in [&mut (*query).groupClause, &mut (*query).sortClause, &mut (*query).distinctClause] {
+            let mut rest = PgList::<pg_sys::SortGroupClause>::new();
+            for clause in PgList::<pg_sys::SortGroupClause>::from_pg(*list).iter_ptr() {
+                if !dropped.contains(&(*clause).tleSortGroupRef) {
+                    rest.push(clause);
+                }
+            }
+            *list = rest.into_pg();
+        }
+    }
+}
+
+/// Removes conjuncts of the outermost WHERE.
+unsafe fn drop_conjuncts(query: *mut pg_sys::Query, gone: &mut Gone) {
+    // SAFETY: fields of a valid query.
+    unsafe {
+        let jointree = (*query).jointree;
+        let quals = (*jointree).quals;
+        if quals.is_null() {
+            return;
+        }
+        if (*quals).type_ == pg_sys::NodeTag::T_BoolExpr {
+            let expr = quals.cast::<pg_sys::BoolExpr>();
+            if (*expr).boolop == pg_sys::BoolExprType::AND_EXPR {
+                let mut keep = PgList::<pg_sys::Node>::new();
+                for child in PgList::<pg_sys::Node>::from_pg((*expr).args).iter_ptr() {
+                    if !gone.uses(query, child) {
+                        keep.push(child);
+                    }
+                }
+                match keep.len() {
+                    0 => (*jointree).quals = std::ptr::null_mut(),
+                    1 => (*jointree).quals = keep.get_ptr(0).unwrap_or(std::ptr::null_mut()),
+                    _ => (*expr).args = keep.into_pg(),
+                }
+                return;
+            }
+        }
+        if gone.uses(query, quals) {
+            (*jointree).quals = std::ptr::null_mut();
+        }
+    }
+}
+
+/// # Safety
+/// A tree mutator callback; `context` is a `Gone`.
+#[pg_guard]
+unsafe extern "C-unwind" fn null_out(
+    node: *mut pg_sys::Node,
+    context: *mut std::ffi::c_void,
+) -> *mut pg_sys::Node {
+    if node.is_null() {
+        return node;
+    }
+    // SAFETY: per the contract; casts follow tags, levels and numbers are checked.
+    unsafe {
+        let gone = &mut *context.cast::<Gone>();
+        match (*node).type_ {
+            pg_sys::NodeTag::T_Query => {
+                gone.stack.push(node.cast());
+                let query = compat::mutate_query(node.cast(), null_out, context);
+                (*context.cast::<Gone>()).stack.pop();
+                query.cast()
+            }
+            pg_sys::NodeTag::T_Var => {
+                let var = node.cast::<pg_sys::Var>();
+                if !is_gone(gone, var) {
+                    return node;
+                }
+                gone.hit = true;
+                pg_sys::makeNullConst((*var).vartype, (*var).vartypmod, (*var).varcollid).cast()
+            }
+            _ => compat::mutate_children(node, null_out, context),
+        }
+    }
+}
+
+unsafe fn is_gone(gone: &Gone, var: *mut pg_sys::Var) -> bool {
+    // SAFETY: a valid Var; its query is found on the stack.
+    unsafe {
+        let Some(depth) = gone.stack.len().checked_sub(1 + (*var).varlevelsup as usize) else { return false };
+        let Ok(index) = usize::try_from((*var).varno - 1) else { return false };
+        PgList::<pg_sys::RangeTblEntry>::from_pg((*gone.stack[depth]).rtable).get_ptr(index).is_some_and(
+            |rte| (*rte).relid.to_u32() == gone.relation && gone.attnums.contains(&(*var).varattno),
+        )
+    }
+}

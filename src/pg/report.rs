@@ -1,0 +1,67 @@
+//! Errors and messages to the session, with DETAIL and HINT.
+
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::{PgLogLevel, PgSqlErrorCode};
+
+use crate::error::{Error, SqlState};
+use crate::pg::subxact::Caught;
+
+/// PostgreSQL's code.
+pub fn code(state: SqlState) -> PgSqlErrorCode {
+    use PgSqlErrorCode::*;
+    match state {
+        SqlState::FeatureNotSupported => ERRCODE_FEATURE_NOT_SUPPORTED,
+        SqlState::InvalidParameterValue => ERRCODE_INVALID_PARAMETER_VALUE,
+        SqlState::DependentObjectsStillExist => ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST,
+        SqlState::InsufficientPrivilege => ERRCODE_INSUFFICIENT_PRIVILEGE,
+        SqlState::SyntaxError => ERRCODE_SYNTAX_ERROR,
+        SqlState::UndefinedObject => ERRCODE_UNDEFINED_OBJECT,
+        SqlState::DuplicateTable => ERRCODE_DUPLICATE_TABLE,
+        SqlState::InvalidObjectDefinition => ERRCODE_INVALID_OBJECT_DEFINITION,
+        SqlState::WrongObjectType => ERRCODE_WRONG_OBJECT_TYPE,
+        SqlState::ObjectNotInPrerequisiteState => ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        SqlState::ProgramLimitExceeded => ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+        SqlState::Internal => ERRCODE_INTERNAL_ERROR,
+        SqlState::Native(code) => PgSqlErrorCode::from(code),
+    }
+}
+
+impl From<Error> for ErrorReport {
+    fn from(error: Error) -> Self {
+        ErrorReport::new(code(error.sqlstate()), error.to_string(), "pgtrickle")
+            .set_detail(error.detail())
+            .set_hint(error.hint())
+    }
+}
+
+/// WARNING with DETAIL and HINT.
+pub fn warning(message: &str, detail: &str, hint: &str) {
+    say(PgLogLevel::WARNING, PgSqlErrorCode::ERRCODE_WARNING, message, detail, hint);
+}
+
+/// NOTICE with DETAIL and HINT.
+pub fn notice(message: &str, detail: &str, hint: &str) {
+    say(PgLogLevel::NOTICE, PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION, message, detail, hint);
+}
+
+/// A line for the server log alone.
+pub fn log(message: &str) {
+    say(PgLogLevel::LOG, PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION, message, "", "");
+}
+
+/// An error that must not stop what the user is doing, told as a WARNING.
+pub fn degraded(what: &str, caught: &Caught) {
+    let detail = format!("reason=DEGRADED: {}.", caught.message);
+    warning(what, &detail, "SELECT * FROM pgtrickle.health_check() tells what needs attention.");
+}
+
+fn say(level: PgLogLevel, code: PgSqlErrorCode, message: &str, detail: &str, hint: &str) {
+    let mut report = ErrorReport::new(code, message.to_string(), "pgtrickle");
+    if !detail.is_empty() {
+        report = report.set_detail(detail.to_string());
+    }
+    if !hint.is_empty() {
+        report = report.set_hint(hint.to_string());
+    }
+    report.report(level);
+}

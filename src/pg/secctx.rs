@@ -1,0 +1,85 @@
+//! Whose rights and which settings a piece of work runs with. On error the (sub)transaction's abort restores both, so
+//! the guards need no unwinding code.
+
+use pgrx::pg_sys;
+
+use crate::error::Result;
+use crate::model::Oid;
+use crate::pg::spi::c_string;
+
+/// The user whose rights are in force.
+pub fn current_user() -> Oid {
+    // SAFETY: reads a backend variable.
+    unsafe { pg_sys::GetUserId() }.to_u32()
+}
+
+/// What a switched context may do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Restriction {
+    /// Our own statements.
+    Own,
+    /// Statements with users' expressions in them: no SET ROLE, no temporary objects, no deferred work for others.
+    UserCode,
+}
+
+/// Runs `f` with the rights of `user`.
+pub fn as_user<T>(user: Oid, restriction: Restriction, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let mut saved = pg_sys::InvalidOid;
+    let mut flags = 0;
+    let extra = match restriction {
+        Restriction::Own => pg_sys::SECURITY_LOCAL_USERID_CHANGE,
+        Restriction::UserCode => pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION,
+    };
+    // SAFETY: plain backend state; restored below, or by abort when `f` raises.
+    unsafe {
+        pg_sys::GetUserIdAndSecContext(&mut saved, &mut flags);
+        pg_sys::SetUserIdAndSecContext(pg_sys::Oid::from(user), flags | extra as i32);
+    }
+    let result = f();
+    // SAFETY: as above.
+    unsafe { pg_sys::SetUserIdAndSecContext(saved, flags) };
+    result
+}
+
+/// The owner of the extension: owns catalogs, buffers and state. A superuser, as the control file demands.
+pub fn extension_owner() -> Result<Oid> {
+    crate::pg::cache::extension_owner()
+}
+
+/// Runs `f` with the rights of the extension's owner and a pinned search_path.
+pub fn as_extension<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let owner = extension_owner()?;
+    with_settings(PINNED, || as_user(owner, Restriction::Own, f))
+}
+
+/// Settings under which our own statements mean the same everywhere.
+pub const PINNED: &[(&str, &str)] = &[("search_path", "pg_catalog, pg_temp")];
+
+/// Runs `f` with settings that end with it.
+pub fn with_settings<T>(settings: &[(&str, &str)], f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let texts = settings
+        .iter()
+        .map(|(name, value)| Ok((c_string(name)?, c_string(value)?)))
+        .collect::<Result<Vec<_>>>()?;
+    // SAFETY: a GUC nest level of our own, closed below, or by abort when `f` raises.
+    let nest = unsafe {
+        let nest = pg_sys::NewGUCNestLevel();
+        for (name, value) in &texts {
+            pg_sys::set_config_option(
+                name.as_ptr(),
+                value.as_ptr(),
+                pg_sys::GucContext::PGC_SUSET,
+                pg_sys::GucSource::PGC_S_SESSION,
+                pg_sys::GucAction::GUC_ACTION_SAVE,
+                true,
+                0,
+                false,
+            );
+        }
+        nest
+    };
+    let result = f();
+    // SAFETY: closes the level opened above.
+    unsafe { pg_sys::AtEOXact_GUC(true, nest) };
+    result
+}

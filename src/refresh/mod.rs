@@ -1,0 +1,10 @@
+//! Bringing stream tables up to date.
+#![forbid(unsafe_code)]
+
+mod execute;
+pub mod naming;
+pub mod plan;
+mod rebuild;
+
+pub use execute::{plan_of, refresh, refresh_one, suspended};
+pub use rebuild::{create_guard, create_row_index, create_state, drop_state, index_name as row_index};

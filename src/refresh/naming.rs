@@ -1,0 +1,58 @@
+//! The present names of what generated SQL reads and writes.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+
+use crate::catalog::stream_tables::StreamTable;
+use crate::cdc;
+use crate::dvm::{Names, TableNames};
+use crate::error::{Error, Result};
+use crate::model::Oid;
+use crate::pg::spi::{self, Arg, Mode};
+use crate::snapshot::shape::TableShape;
+use crate::sqltext;
+
+/// Name of a stream table's state tables without the node's number.
+pub fn state_base(relid: Oid) -> String {
+    format!("state_{relid}")
+}
+
+/// Names for `table` over the shapes of its sources.
+pub fn names(table: &StreamTable, sources: &BTreeMap<Oid, TableShape>) -> Result<Names> {
+    let tables = sources
+        .iter()
+        .map(|(oid, shape)| {
+            let columns = shape.columns.iter().map(|c| (c.attnum, sqltext::ident(&c.name))).collect();
+            let name = sqltext::qualified(&shape.schema, &shape.name);
+            (*oid, TableNames { name, buffer: cdc::buffer(*oid), columns })
+        })
+        .collect();
+    Ok(Names {
+        tables,
+        target: table.quoted(),
+        target_columns: target_columns(table)?,
+        state_prefix: format!("{}.{}", sqltext::ident(cdc::INTERNAL_SCHEMA), state_base(table.relid)),
+    })
+}
+
+/// The stream table's columns in the query's order, quoted.
+pub fn target_columns(table: &StreamTable) -> Result<Vec<String>> {
+    let mut by_number: BTreeMap<i16, String> = BTreeMap::new();
+    for mut row in spi::run(
+        "SELECT attnum, attname FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped",
+        &[Arg::Oid(table.relid)],
+        Mode::Fresh,
+    )? {
+        by_number.insert(row.parse(0)?, sqltext::ident(&row.text(1)?));
+    }
+    table
+        .columns
+        .iter()
+        .map(|n| {
+            by_number
+                .get(n)
+                .cloned()
+                .ok_or_else(|| Error::Internal(format!("{} has lost column number {n}", table.display())))
+        })
+        .collect()
+}

@@ -1,0 +1,162 @@
+//! Computing contents and state anew, and the objects that a differential plan needs.
+#![forbid(unsafe_code)]
+
+use crate::catalog::stream_tables::StreamTable;
+use crate::cdc;
+use crate::dvm::delta::state_tables;
+use crate::dvm::{Names, Op, apply, row_hash};
+use crate::error::{Error, Result};
+use crate::model::{Action, Oid, Outcome, Status};
+use crate::pg::secctx::{Restriction, as_user, with_settings};
+use crate::pg::spi::{self, Arg, Mode};
+use crate::refresh::naming::{state_base, target_columns};
+use crate::sqltext;
+
+/// Settings of statements with users' expressions in them: what immutable functions depend on all the same is fixed.
+pub const QUERY_SETTINGS: &[(&str, &str)] = &[
+    ("search_path", "pg_catalog, pg_temp"),
+    ("extra_float_digits", "1"),
+    ("bytea_output", "hex"),
+    ("jit", "off"),
+    ("row_security", "on"),
+];
+
+/// The same for differential plans, which exist only where no policy applies: if one does, it is an error.
+pub const DELTA_SETTINGS: &[(&str, &str)] = &[
+    ("search_path", "pg_catalog, pg_temp"),
+    ("extra_float_digits", "1"),
+    ("bytea_output", "hex"),
+    ("jit", "off"),
+    ("row_security", "off"),
+];
+
+/// Creates the state tables of a plan, empty.
+pub fn create_state(table: &StreamTable, op: &Op, names: &Names, owner: &str) -> Result<()> {
+    for (id, select) in state_tables(op, names) {
+        let name = names.state(id);
+        spi::run_once(&format!("CREATE TABLE {name} AS {select} WITH NO DATA"), &[], Mode::Fresh)?;
+        spi::run_once(&format!("ALTER EXTENSION pgtrickle ADD TABLE {name}"), &[], Mode::Fresh)?;
+        spi::run_once(&format!("CREATE INDEX ON {name} (h)"), &[], Mode::Fresh)?;
+        let grant = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {name} TO {}", sqltext::ident(owner));
+        spi::run_once(&grant, &[], Mode::Fresh)?;
+        create_guard(&name, "INSERT OR UPDATE OR DELETE")?;
+    }
+    drop_orphan_state(table, op)
+}
+
+/// A trigger that refuses statements other than pgtrickle's own.
+pub fn create_guard(table: &str, events: &str) -> Result<()> {
+    spi::run_once(
+        &format!(
+            "CREATE TRIGGER pgtrickle_guard BEFORE {events} ON {table} FOR EACH STATEMENT \
+             EXECUTE FUNCTION pgtrickle._guard()"
+        ),
+        &[],
+        Mode::Fresh,
+    )?;
+    spi::run_once(&format!("ALTER TABLE {table} ENABLE ALWAYS TRIGGER pgtrickle_guard"), &[], Mode::Fresh)?;
+    Ok(())
+}
+
+fn drop_orphan_state(table: &StreamTable, op: &Op) -> Result<()> {
+    let keep: Vec<u32> = op.aggregates().iter().map(|a| a.id).collect();
+    drop_state_except(table.relid, &keep)
+}
+
+/// Drops all state tables of a stream table.
+pub fn drop_state(relid: Oid) -> Result<()> {
+    drop_state_except(relid, &[])
+}
+
+fn drop_state_except(relid: Oid, keep: &[u32]) -> Result<()> {
+    let prefix = format!("{}_", state_base(relid));
+    let rows = spi::run(
+        "SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = $1 AND c.relkind = 'r' AND pg_catalog.starts_with(c.relname, $2)",
+        &[Arg::Text(cdc::INTERNAL_SCHEMA), Arg::Text(&prefix)],
+        Mode::Fresh,
+    )?;
+    for mut row in rows {
+        let name = row.text(0)?;
+        let id = name.strip_prefix(&prefix).and_then(|n| n.parse::<u32>().ok());
+        if id.is_some_and(|id| !keep.contains(&id)) {
+            cdc::drop_internal_table(&name)?;
+        }
+    }
+    Ok(())
+}
+
+/// The index by which a differential refresh finds rows. Made as the stream table's owner.
+pub fn create_row_index(table: &StreamTable, op: &Op) -> Result<()> {
+    let columns = target_columns(table)?;
+    let positions = apply::match_positions(columns.len(), op.key());
+    let list: Vec<String> = positions.iter().map(|p| columns[p - 1].clone()).collect();
+    let sql = format!(
+        "CREATE INDEX {} ON {} ({})",
+        sqltext::ident(&index_name(table.relid)),
+        table.quoted(),
+        row_hash(&list)
+    );
+    spi::run_once(&sql, &[], Mode::Fresh)?;
+    Ok(())
+}
+
+/// Our index's name; by oid, so that long table names and renames don't matter.
+pub fn index_name(relid: Oid) -> String {
+    format!("pgtrickle_rows_{relid}")
+}
+
+/// Fills state tables and contents from the sources at the active snapshot.
+pub fn rebuild(table: &StreamTable, op: Option<&Op>, names: &Names, action: Action) -> Result<Outcome> {
+    for (id, select) in op.map_or_else(Vec::new, |op| state_tables(op, names)) {
+        let state = names.state(id);
+        spi::run_once(&format!("TRUNCATE {state}"), &[], Mode::InSnapshot)?;
+        with_settings(DELTA_SETTINGS, || {
+            as_user(table.owner, Restriction::UserCode, || {
+                spi::run_once(&format!("INSERT INTO {state} {select}"), &[], Mode::InSnapshot)
+            })
+        })?;
+        spi::run_once(&format!("ANALYZE {state}"), &[], Mode::InSnapshot)?;
+    }
+    let fresh = table.status == Status::Uninitialized && is_empty(table)?;
+    let sql = if fresh {
+        let columns = names.target_columns.join(", ");
+        format!(
+            "WITH ins AS (INSERT INTO {} ({columns}) {} RETURNING 1) SELECT (SELECT count(*) FROM ins), 0, 0, 0",
+            names.target, table.query
+        )
+    } else if table.comparable {
+        apply::full(&table.query, names)
+    } else {
+        apply::replace(&table.query, names)
+    };
+    let (outcome, mismatches) = with_settings(QUERY_SETTINGS, || {
+        as_user(table.owner, Restriction::UserCode, || {
+            counts(spi::run_once(&sql, &[], Mode::InSnapshot)?, action)
+        })
+    })?;
+    if mismatches != 0 {
+        return Err(Error::Diverged {
+            name: table.display(),
+            detail: format!("{mismatches} rows to delete were not found."),
+        });
+    }
+    if outcome.inserted + outcome.deleted > 1000 {
+        spi::run_once(&format!("ANALYZE {}", table.quoted()), &[], Mode::InSnapshot)?;
+    }
+    Ok(outcome)
+}
+
+fn is_empty(table: &StreamTable) -> Result<bool> {
+    let sql = format!("SELECT FROM {} LIMIT 1", table.quoted());
+    Ok(spi::run_once(&sql, &[], Mode::InSnapshot)?.first().is_none())
+}
+
+/// The counts that a maintenance statement returns, and its mismatches.
+pub fn counts(rows: spi::Rows, action: Action) -> Result<(Outcome, i64)> {
+    let Some(mut row) = rows.first() else {
+        return Err(Error::Internal("a maintenance statement returned no row".into()));
+    };
+    let outcome = Outcome { action, inserted: row.parse(0)?, updated: row.parse(1)?, deleted: row.parse(2)? };
+    Ok((outcome, row.parse(3)?))
+}

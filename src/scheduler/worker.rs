@@ -1,0 +1,163 @@
+//! One look at what is due in this database, and refreshing it: each stream table in a transaction of its own.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::catalog::history::{self, Event};
+use crate::catalog::{dependencies, stream_tables};
+use crate::evolve;
+use crate::model::{Oid, Status};
+use crate::pg::{cache, guc, report, secctx, worker};
+use crate::refresh;
+use crate::scheduler::backoff::Backoff;
+use crate::scheduler::dag;
+use crate::scheduler::schedule::{Entry, Micros, due};
+
+/// First wait after a failure and the longest.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(600) };
+
+/// Rows of history kept per stream table and status.
+const KEEP_HISTORY: i64 = 10_000;
+/// Ticks between two prunings.
+const PRUNE_EVERY: u64 = 3600;
+
+/// What the worker remembers between ticks; everything else is in the catalog.
+pub struct Scheduler {
+    claimed: bool,
+    ticks: u64,
+    tables: BTreeMap<Oid, Memory>,
+}
+
+#[derive(Default, Clone, Copy)]
+struct Memory {
+    last_attempt: Option<Micros>,
+    failures: u32,
+}
+
+fn now() -> Micros {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    Micros::try_from(since.as_micros()).unwrap_or(Micros::MAX)
+}
+
+impl Scheduler {
+    /// Knows nothing yet.
+    pub fn new() -> Self {
+        Scheduler { claimed: false, ticks: 0, tables: BTreeMap::new() }
+    }
+
+    /// One round. False when there is nothing to do here for good: no extension, another worker, another version.
+    pub fn tick(&mut self) -> bool {
+        self.ticks += 1;
+        match worker::transaction("checking the extension", worker::versions) {
+            Ok(Some((installed, ours))) if installed == ours => {}
+            Ok(Some((installed, ours))) => {
+                report::log(&format!(
+                    "pgtrickle: extension version {installed} is not the library's {ours}; ALTER EXTENSION pgtrickle UPDATE"
+                ));
+                return false;
+            }
+            Ok(None) => return false,
+            Err(message) => {
+                report::log(&format!("pgtrickle worker: {message}"));
+                return true;
+            }
+        }
+        if worker::in_recovery() {
+            return true;
+        }
+        if !self.claimed {
+            match worker::transaction("claiming the database", worker::claim_database) {
+                Ok(true) => self.claimed = true,
+                Ok(false) => return false,
+                Err(message) => report::log(&format!("pgtrickle worker: {message}")),
+            }
+        }
+        if guc::enabled() {
+            self.refresh_due();
+        }
+        if self.ticks.is_multiple_of(PRUNE_EVERY)
+            && let Err(message) = worker::transaction("pruning history", || {
+                secctx::as_extension(|| history::prune(KEEP_HISTORY))
+            })
+        {
+            report::log(&format!("pgtrickle worker: {message}"));
+        }
+        true
+    }
+
+    fn refresh_due(&mut self) {
+        let found = worker::transaction("looking for due stream tables", || {
+            secctx::as_extension(|| {
+                let scheduled = stream_tables::scheduled()?;
+                Ok((scheduled, dependencies::edges()?))
+            })
+        });
+        let (scheduled, edges) = match found {
+            Ok(found) => found,
+            Err(message) => {
+                report::log(&format!("pgtrickle worker: {message}"));
+                return;
+            }
+        };
+        self.tables.retain(|oid, _| scheduled.iter().any(|(s, _, _)| s == oid));
+        let now = now();
+        let entries: Vec<Entry> = scheduled.into_iter().map(|row| self.entry(row, now)).collect();
+        let due = due(now, &entries, &BACKOFF);
+        // A circle can't be created; if one is there all the same, oid order is as good as any.
+        let order = dag::order(&due, &edges).unwrap_or(due);
+        for relid in order {
+            self.refresh_one(relid);
+        }
+    }
+
+    /// What is known of one stream table: attempts of this worker, and refreshes by anybody.
+    fn entry(&self, (table, every, since_refresh): (Oid, f64, Option<f64>), now: Micros) -> Entry {
+        let memory = self.tables.get(&table).copied().unwrap_or(Memory { last_attempt: None, failures: 0 });
+        let refreshed = since_refresh.map(|s| now.saturating_sub((s * 1e6) as Micros));
+        Entry {
+            table,
+            schedule: Some(Duration::from_secs_f64(every.max(0.001))),
+            last_attempt: memory.last_attempt.max(refreshed),
+            failures: memory.failures,
+        }
+    }
+
+    fn refresh_one(&mut self, relid: Oid) {
+        let memory = self.tables.entry(relid).or_default();
+        memory.last_attempt = Some(now());
+        let outcome = worker::transaction("refreshing a stream table", || {
+            let active = secctx::as_extension(|| {
+                Ok(stream_tables::find(relid)?.is_some_and(|t| t.status != Status::Suspended))
+            })?;
+            if active { refresh::refresh_one(relid, false).map(|_| ()) } else { Ok(()) }
+        });
+        let Err(message) = outcome else {
+            memory.failures = 0;
+            return;
+        };
+        memory.failures += 1;
+        let failures = memory.failures;
+        report::log(&format!(
+            "pgtrickle: refreshing relation {relid} failed ({failures} in a row): {message}"
+        ));
+        let noted = worker::transaction("noting a failed refresh", || {
+            secctx::as_extension(|| cache::maintenance(|| note_failure(relid, failures, &message)))
+        });
+        if let Err(message) = noted {
+            report::log(&format!("pgtrickle worker: {message}"));
+        }
+    }
+}
+
+fn note_failure(relid: Oid, failures: u32, message: &str) -> crate::error::Result<()> {
+    let Some(table) = stream_tables::find(relid)? else { return Ok(()) };
+    if table.status == Status::Suspended {
+        return Ok(());
+    }
+    history::event(&table, &Event { status: "failed", reason: "REFRESH_FAILED", detail: message, hint: "" })?;
+    if guc::max_consecutive_failures().is_some_and(|limit| failures >= limit) {
+        evolve::suspend_failing(&table, &format!("{failures} refreshes in a row failed: {message}."))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Every error: its SQLSTATE, a DETAIL that begins with its reason word, a HINT that says what to type.
+
+use pgtrickle::error::{Error, SqlState};
+
+/// One of each variant, with its SQLSTATE.
+fn every() -> Vec<(Error, SqlState)> {
+    use SqlState::*;
+    let s = String::from;
+    let hint = || s("Do this.");
+    vec![
+        (Error::NotAStreamTable { name: s("\"t\"") }, WrongObjectType),
+        (
+            Error::Suspended { name: s("\"t\""), reason: s("COLUMN_DROPPED"), detail: s("x"), hint: hint() },
+            ObjectNotInPrerequisiteState,
+        ),
+        (Error::Refused { reason: "VOLATILE", what: s("x"), hint: hint() }, FeatureNotSupported),
+        (Error::NotDifferential { construct: s("x") }, FeatureNotSupported),
+        (Error::BadArgument { argument: "schedule", value: s("x"), hint: hint() }, InvalidParameterValue),
+        (Error::NotASelect { found: s("x") }, SyntaxError),
+        (Error::ReservedSchema { schema: s("\"pg_catalog\"") }, InsufficientPrivilege),
+        (Error::NameTaken { name: s("\"t\"") }, DuplicateTable),
+        (
+            Error::BadSource { source_name: s("\"t\""), kind: s("a view"), reason: "FOREIGN", hint: hint() },
+            FeatureNotSupported,
+        ),
+        (Error::Cycle { name: s("\"t\"") }, InvalidObjectDefinition),
+        (Error::Privilege { what: s("x"), hint: hint() }, InsufficientPrivilege),
+        (Error::DirectWrite { name: s("\"it's\"") }, ObjectNotInPrerequisiteState),
+        (Error::ProtectedObject { what: s("x"), hint: hint() }, ObjectNotInPrerequisiteState),
+        (Error::Dependents { name: s("\"t\""), dependents: s("x") }, DependentObjectsStillExist),
+        (Error::Diverged { name: s("\"t\""), detail: s("x") }, ObjectNotInPrerequisiteState),
+        (Error::Internal(s("x")), Internal),
+        (
+            Error::Query { message: s("x"), code: 7, reason: "UNDEFINED_TABLE", detail: None, hint: hint() },
+            Native(7),
+        ),
+        (Error::TooManyColumns { columns: 1601, limit: 1600 }, ProgramLimitExceeded),
+    ]
+}
+
+/// Position in the list above. A new variant does not compile without a place in it.
+fn place(error: &Error) -> usize {
+    match error {
+        Error::NotAStreamTable { .. } => 0,
+        Error::Suspended { .. } => 1,
+        Error::Refused { .. } => 2,
+        Error::NotDifferential { .. } => 3,
+        Error::BadArgument { .. } => 4,
+        Error::NotASelect { .. } => 5,
+        Error::ReservedSchema { .. } => 6,
+        Error::NameTaken { .. } => 7,
+        Error::BadSource { .. } => 8,
+        Error::Cycle { .. } => 9,
+        Error::Privilege { .. } => 10,
+        Error::DirectWrite { .. } => 11,
+        Error::ProtectedObject { .. } => 12,
+        Error::Dependents { .. } => 13,
+        Error::Diverged { .. } => 14,
+        Error::Internal(_) => 15,
+        Error::Query { .. } => 16,
+        Error::TooManyColumns { .. } => 17,
+    }
+}
+
+#[test]
+fn every_error_has_its_state_reason_and_hint() {
+    for (i, (error, state)) in every().iter().enumerate() {
+        assert_eq!(place(error), i, "{error:?}");
+        assert_eq!(error.sqlstate(), *state, "{error:?}");
+        let detail = error.detail();
+        let word = detail.strip_prefix("reason=").unwrap_or_else(|| panic!("{detail}"));
+        let end = word.find(|c: char| !c.is_ascii_uppercase() && c != '_').unwrap_or(word.len());
+        assert!(end > 2, "no reason word: {detail}");
+        let hint = error.hint();
+        assert!(hint.ends_with('.') && hint.len() > 5, "{error:?}: {hint}");
+        let message = error.to_string();
+        assert!(!message.is_empty() && !message.ends_with('.'), "{message}");
+    }
+}
+
+#[test]
+fn hints_quote_names() {
+    let hint = Error::DirectWrite { name: "\"it's\"".into() }.hint();
+    assert!(hint.contains("refresh_stream_table('\"it''s\"')"), "{hint}");
+}
