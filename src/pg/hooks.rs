@@ -123,11 +123,11 @@ unsafe extern "C-unwind" fn process_utility(
         {
             release_database(&name);
         }
-        let previous = PREVIOUS;
-        pg_sys::ffi::pg_guard_ffi_boundary(|| match previous {
-            Some(previous) => {
+        match PREVIOUS {
+            // A bare C function: errors that leave it must become panics here. pgrx's own bindings do that themselves.
+            Some(previous) => pg_sys::ffi::pg_guard_ffi_boundary(|| {
                 previous(statement, query, read_only_tree, context, params, environment, receiver, completion)
-            }
+            }),
             None => pg_sys::standard_ProcessUtility(
                 statement,
                 query,
@@ -138,6 +138,6 @@ unsafe extern "C-unwind" fn process_utility(
                 receiver,
                 completion,
             ),
-        });
+        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::support::{self, Failure, Refresh, describe, expect_error, refresh};
 use postgres::types::FromSqlOwned;
 use postgres::{Client, GenericClient};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a condition may take before a test gives up on it. Never a verdict on speed.
@@ -199,6 +200,29 @@ pub fn assert_refused(c: &mut Client, sql: &str, sqlstates: &[&str]) -> Failure 
 /// Some ordinary source: `t(id, grp, v, note)` with a key and ten rows.
 pub const T: &str = "CREATE TABLE t (id int PRIMARY KEY, grp int, v int, note text);
     INSERT INTO t SELECT i, i % 3, i * 10, 'n' || i FROM generate_series(1, 10) i";
+
+/// Tells threads to stop when the scope that began them ends, by a panic too: a scope waits for its threads.
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A session whose backend is ended when the test panics, since the thread that runs it is waited for.
+pub struct Watched<'a> {
+    pub watcher: &'a mut Client,
+    pub pid: i32,
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.watcher.batch_execute(&format!("SELECT pg_terminate_backend({})", self.pid));
+        }
+    }
+}
 
 /// Waits until a backend waits for a lock.
 pub fn wait_for_lock_wait(c: &mut Client, pid: i32) {

@@ -25,7 +25,8 @@ fn blocked(
     let p = pid(&mut c);
     thread::scope(|s| {
         let run = s.spawn(move || c.batch_execute(sql));
-        wait_for_lock_wait(watcher, p);
+        let watched = Watched { watcher, pid: p };
+        wait_for_lock_wait(watched.watcher, p);
         release();
         run.join().expect("thread").map_err(|e| db_error(&e))
     })
@@ -70,7 +71,8 @@ fn i2_in_flight_writer_survives_full_refresh_and_replacement() {
     let mut watcher = db.connect();
     thread::scope(|s| {
         let run = s.spawn(|| exec(&mut c, replace));
-        waits_or_ends(&mut watcher, p, || run.is_finished());
+        let watched = Watched { watcher: &mut watcher, pid: p };
+        waits_or_ends(watched.watcher, p, || run.is_finished());
         exec(&mut w, "INSERT INTO t VALUES (103, 1, 1); COMMIT");
         run.join().expect("replacement");
     });
@@ -87,7 +89,8 @@ fn case_3_creation_while_a_writer_is_in_flight() {
     let p = pid(&mut c);
     thread::scope(|s| {
         let make = s.spawn(|| exec(&mut c, &create_call("s", "SELECT id, v FROM t", "auto")));
-        waits_or_ends(&mut watcher, p, || make.is_finished());
+        let watched = Watched { watcher: &mut watcher, pid: p };
+        waits_or_ends(watched.watcher, p, || make.is_finished());
         exec(&mut w, "INSERT INTO t VALUES (101, 1, 1); COMMIT");
         make.join().expect("creation");
     });
@@ -98,7 +101,8 @@ fn case_3_creation_while_a_writer_is_in_flight() {
     exec(&mut w, "BEGIN; INSERT INTO t VALUES (102, 1, 1)");
     thread::scope(|s| {
         let make = s.spawn(|| exec(&mut c, &create_call("s2", "SELECT id, grp FROM t", "auto")));
-        waits_or_ends(&mut watcher, p, || make.is_finished());
+        let watched = Watched { watcher: &mut watcher, pid: p };
+        waits_or_ends(watched.watcher, p, || make.is_finished());
         exec(&mut w, "INSERT INTO t VALUES (103, 1, 1); COMMIT");
         make.join().expect("creation");
     });
@@ -168,6 +172,7 @@ fn i1_i2_many_writers_and_refreshers() {
     create(&mut c, "top", "SELECT hi, count(*) AS names, sum(n) AS n FROM agg GROUP BY hi");
     let stop = AtomicBool::new(false);
     thread::scope(|s| {
+        let at_end = StopAtEnd(&stop);
         for worker in 0..3 {
             let db = &db;
             let stop = &stop;
@@ -209,7 +214,7 @@ fn i1_i2_many_writers_and_refreshers() {
             }));
         }
         let outcomes: Vec<_> = refreshers.into_iter().map(|r| r.join()).collect();
-        stop.store(true, Ordering::Relaxed);
+        drop(at_end);
         for o in outcomes {
             if let Err(e) = o {
                 std::panic::resume_unwind(e);
@@ -323,6 +328,7 @@ fn drop_and_write_and_refresh_in_a_storm() {
     create(&mut c, "keeper", "SELECT grp, count(*) AS n FROM t GROUP BY grp");
     let stop = AtomicBool::new(false);
     thread::scope(|s| {
+        let at_end = StopAtEnd(&stop);
         let (db, stop) = (&db, &stop);
         let writer = s.spawn(move || {
             let mut w = db.connect();
@@ -355,7 +361,7 @@ fn drop_and_write_and_refresh_in_a_storm() {
                 if i % 2 == 0 { "DROP TABLE s" } else { "SELECT pgtrickle.drop_stream_table('s')" },
             );
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(at_end);
         writer.join().expect("writer");
         refresher.join().expect("refresher");
     });
@@ -568,6 +574,7 @@ fn many_sources_change_schema_and_rows_while_others_refresh() {
     create(&mut c, "s", "SELECT grp, sum(v) AS v, count(*) AS n FROM t GROUP BY grp");
     let stop = AtomicBool::new(false);
     thread::scope(|s| {
+        let at_end = StopAtEnd(&stop);
         let (db, stop) = (&db, &stop);
         let refresher = s.spawn(move || {
             let mut r = db.connect();
@@ -599,7 +606,7 @@ fn many_sources_change_schema_and_rows_while_others_refresh() {
                 retry_deadlock(&mut c, &ddl);
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(at_end);
         refresher.join().expect("refresher");
         writer.join().expect("writer");
     });

@@ -69,9 +69,9 @@ fn round(cluster: &Cluster, seen: impl Fn() -> bool, kill: impl FnOnce()) {
                 hammer(cluster, stop, |_| format!("SELECT pgtrickle.refresh_stream_table('{name}')"))
             });
         }
+        let _stop = StopAtEnd(stop);
         support::wait_until("a refresh is running", PATIENCE, seen);
         kill();
-        stop.store(true, Ordering::Relaxed);
     });
 }
 

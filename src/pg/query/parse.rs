@@ -195,7 +195,9 @@ unsafe extern "C-unwind" fn visit_sources(node: *mut pg_sys::Node, context: *mut
                 let rte = node.cast::<pg_sys::RangeTblEntry>();
                 let walk = &mut *context.cast::<SourceWalk>();
                 if (*rte).relid != pg_sys::InvalidOid {
-                    walk.error = check_source((*rte).relid, (*rte).relkind as u8);
+                    // Not the entry's own relkind: a view's entry has lost it after rewriting.
+                    let relkind = pg_sys::get_rel_relkind((*rte).relid) as u8;
+                    walk.error = check_source((*rte).relid, relkind);
                 }
                 walk.error.is_some()
             }

@@ -88,7 +88,7 @@ impl Collector {
             let relid = (*rte).relid.to_u32();
             let class = pg_sys::RelationRelationId.to_u32();
             // A view leaves its oid in an entry of its own: of its rule's query (15), or of the subquery (16 on).
-            if relid != 0 && (*rte).relkind as u8 == pg_sys::RELKIND_VIEW {
+            if relid != 0 && pg_sys::get_rel_relkind((*rte).relid) as u8 == pg_sys::RELKIND_VIEW {
                 self.add(UseKind::View, class, relid, 0, None);
             } else if (*rte).rtekind == pg_sys::RTEKind::RTE_RELATION {
                 self.add(UseKind::Source, class, relid, 0, None);
