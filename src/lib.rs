@@ -24,5 +24,6 @@ pgrx::pg_module_magic!();
 pub extern "C-unwind" fn _PG_init() {
     pg::guc::register();
     pg::cache::register();
+    pg::worker::set_database_worker(scheduler::worker::start);
     pg::init_preloaded();
 }

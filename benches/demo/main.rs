@@ -229,7 +229,7 @@ impl Story {
             print!("{}", wrapped(&format!("{severity}: {}", notice.message), "    "));
             for (label, part) in [("DETAIL", notice.detail), ("HINT", notice.hint)] {
                 if !part.is_empty() {
-                    print!("{}", wrapped(&format!("{label}: {part}"), "    "));
+                    print!("{}", wrapped(&format!("{label}: {}", shortened(&part)), "    "));
                 }
             }
         }
@@ -317,8 +317,8 @@ impl Story {
         if let Err(error) =
             self.client.batch_execute(&format!("SELECT pgtrickle.refresh_stream_table('{name}')"))
         {
-            println!("\n  A refresh now says:");
-            print!("{}", wrapped(&describe(&error), "    "));
+            println!("\n  A refresh now is refused, with the same hint:");
+            print!("{}", wrapped(&shortened(&describe(&error)), "    "));
         } else {
             self.fault("a suspended stream table was refreshed".to_string());
         }
@@ -365,6 +365,13 @@ impl Story {
         println!("\n{} things were not as they should be; they are marked above.", self.faults.len());
         ExitCode::FAILURE
     }
+}
+
+/// The beginning of what is shown in full elsewhere.
+fn shortened(text: &str) -> String {
+    const SHOWN: usize = 160;
+    let begin: String = text.chars().take(SHOWN).collect();
+    if begin.len() < text.len() { format!("{begin} ...") } else { begin }
 }
 
 /// The call that a hint asks for: from its name to the bracket that closes it, literals passed over.

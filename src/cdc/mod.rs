@@ -2,24 +2,14 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CStr;
 
 use crate::catalog::{dependencies, stream_tables};
 use crate::error::Result;
 use crate::model::Oid;
+pub use crate::model::{INTERNAL_SCHEMA, buffer_name};
 use crate::pg::lock::{LockMode, Ours, lock_relation, try_lock_ours};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::sqltext;
-
-/// Schema of buffers and state tables.
-pub const INTERNAL_SCHEMA: &str = "pgtrickle_internal";
-/// The same for C.
-pub const INTERNAL_SCHEMA_C: &CStr = c"pgtrickle_internal";
-
-/// Name of a source's buffer.
-pub fn buffer_name(source: Oid) -> String {
-    format!("changes_{source}")
-}
 
 /// The buffer, qualified and quoted.
 pub fn buffer(source: Oid) -> String {

@@ -4,7 +4,7 @@
 //! [`Change`] does not compile until it has a verdict, and what `diff` has no variant for suspends.
 #![forbid(unsafe_code)]
 
-use crate::drift::diff::{Change, Turn};
+use crate::drift::change::{Change, Turn};
 use crate::model::{Reason, Verdict};
 use std::collections::BTreeSet;
 

@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use crate::catalog::dependencies;
 use crate::catalog::stream_tables::{self, StreamTable};
 use crate::error::{Error, Result};
-use crate::evolve::suspend::finish_resume;
+use crate::evolve::suspend::resolve_and_resume;
 use crate::lifecycle::bind;
 use crate::model::{Oid, Reason, Status};
 use crate::pg::query::{analyse, parse};
 use crate::pg::secctx::{Restriction, as_user};
 use crate::pg::spi::{self, Arg, Mode};
-use crate::pg::{cache, subxact};
+use crate::pg::{cache, report, subxact};
 use crate::sqltext;
 
 /// Resolves the stored query again and makes everything that follows from it anew. The output must be what the table has.
@@ -76,16 +76,18 @@ pub fn attempt(candidates: &[StreamTable], tag: &str, touched: &BTreeSet<Oid>) -
             continue;
         }
         // The command may have nothing to do with it: then its query still does not resolve, silently.
-        let resolves = subxact::run(|| {
-            rebind(table)?;
-            finish_resume(table)
-        });
-        if resolves.is_ok() {
-            crate::pg::report::notice(
+        let resolves = subxact::run(|| resolve_and_resume(table));
+        match resolves {
+            Ok(()) => report::notice(
                 &format!("stream table {} is active again", table.display()),
                 "reason=CURED: what its query needs is there again; contents are computed anew at the next refresh.",
                 "",
-            );
+            ),
+            Err(caught) => report::debug(&format!(
+                "stream table {} stays suspended: {}",
+                table.display(),
+                caught.message
+            )),
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::catalog::snapshots::{self, Circumstance, Why};
-use crate::catalog::stream_tables;
+use crate::catalog::{dependencies, stream_tables};
 use crate::cdc;
 use crate::error::{Error, Result};
 use crate::evolve::apply::{self, Known};
@@ -52,7 +52,7 @@ pub fn on_ddl_end(command: &Command) -> Result<()> {
         if !cache::installed()? {
             return Ok(());
         }
-        let watch = cache::watch()?;
+        let watch = cache::watch(dependencies::load_watch)?;
         let mut dirty = cache::take_dirty(&watch);
         if command.tag == "ALTER SCHEMA" {
             // Names of all tables in it, without a change in any of their rows.
@@ -151,15 +151,22 @@ fn follow_sources(command: &Command, sources: &BTreeSet<Oid>, start: Option<u32>
         if recorded.as_deref() == Some(after.fingerprint()?.as_str()) {
             continue;
         }
-        let known = Known { retyped: &command.retyped, created: &created };
-        match before.get(oid) {
-            Some(before) => apply::source_changed(before, after, Some(&known))?,
-            // A command in several transactions, or an event that was missed: what was recorded last is the "before".
-            None => {
-                if let Some(before) = crate::catalog::sources::shape(*oid)? {
-                    apply::source_changed(&before, after, Some(&known))?;
-                }
+        let recorded = match recorded {
+            Some(_) => crate::catalog::sources::shape(*oid)?,
+            None => None,
+        };
+        let before = before.get(oid);
+        // Events that were missed before this command: its own "before" is later than what was judged last. A command
+        // in several transactions has no "before" of its own.
+        if let Some(recorded) = &recorded {
+            let until = before.unwrap_or(after);
+            if recorded.fingerprint()? != until.fingerprint()? {
+                apply::source_changed(recorded, until, None)?;
             }
+        }
+        if let Some(before) = before {
+            let known = Known { retyped: &command.retyped, created: &created };
+            apply::source_changed(before, after, Some(&known))?;
         }
         apply::record(after, Why::Change, &command.tag)?;
         // Partitions that are new need their own TRUNCATE trigger.
@@ -269,7 +276,7 @@ pub fn on_sql_drop(command: &Command) -> Result<()> {
             if dropped.is_empty() {
                 return Ok(());
             }
-            let watch = cache::watch()?;
+            let watch = cache::watch(dependencies::load_watch)?;
             if let Err(caught) = subxact::run(|| record_dropped(command, &watch, &dropped, start)) {
                 report::degraded("pgtrickle: the shape of a dropped table was not recorded", &caught);
             }

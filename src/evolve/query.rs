@@ -99,9 +99,11 @@ fn replace(table: &StreamTable, parsed: &Parsed, analysis: &Analysis) -> Result<
             })
         })
         .collect::<Result<Vec<_>>>()?;
-    bind::bind(table.relid, parsed, analysis, &positions, table.mode)?;
     if table.status == Status::Suspended {
         stream_tables::set_resumed(table.relid)?;
+    }
+    bind::bind(table.relid, parsed, analysis, &positions, table.mode)?;
+    if table.status == Status::Suspended {
         let reason = table.reason.as_deref().unwrap_or("RESUMED");
         let event = Event { status: "resumed", reason, detail: "its query was replaced.", hint: "" };
         history::event(table, &event)?;

@@ -8,7 +8,7 @@ use crate::catalog::history::{self, Event};
 use crate::catalog::stream_tables::{self, StreamTable};
 use crate::cdc;
 use crate::error::{Error, Result};
-use crate::evolve::apply::{relation_class, sync_capture};
+use crate::evolve::apply::relation_class;
 use crate::model::{Oid, Reason, Status};
 use crate::monitor::alert;
 use crate::pg::query::{parse, without_columns};
@@ -78,7 +78,7 @@ fn hint(table: &StreamTable, reason: Reason, gone: Option<&Gone>) -> Result<Stri
         Reason::Manual | Reason::RefreshFailing => format!("Resume it with {resume}"),
         Reason::UpstreamSuspended => "It resumes by itself when the one below does.".into(),
         Reason::SourceDropped | Reason::SourceRecreated => format!(
-            "Recreate the table with the columns that the query uses and call {resume} Or drop it with SELECT pgtrickle.drop_stream_table({name});"
+            "Recreate the table with the columns that the query uses and call {resume} or drop it with SELECT pgtrickle.drop_stream_table({name});"
         ),
         _ => match runnable_query(table, gone)? {
             Some(query) => format!(
@@ -129,13 +129,15 @@ pub fn resume(table: &StreamTable) -> Result<()> {
     if table.reason.as_deref() == Some(Reason::UpstreamSuspended.word()) && !below_active(table.relid)? {
         return Err(crate::refresh::suspended(table));
     }
-    super::cure::rebind(table)?;
-    finish_resume(table)
+    resolve_and_resume(table)
 }
 
-/// The bookkeeping of a suspension that ended, here and above.
-pub fn finish_resume(table: &StreamTable) -> Result<()> {
+/// Resolves the query again, and ends the suspension here and above. Nothing is kept of an attempt that fails: the
+/// caller's (sub)transaction ends with it.
+pub fn resolve_and_resume(table: &StreamTable) -> Result<()> {
+    // First, since capture is made for stream tables that are not suspended.
     stream_tables::set_resumed(table.relid)?;
+    super::cure::rebind(table)?;
     let detail = "contents are computed anew at the next refresh.";
     history::event(
         table,
@@ -148,9 +150,6 @@ pub fn finish_resume(table: &StreamTable) -> Result<()> {
         detail,
         hint: "",
     })?;
-    for source in dependencies::source_columns(table.relid)?.into_keys() {
-        sync_capture(source)?;
-    }
     cache::definitions_changed()?;
     resume_above(table.relid)
 }
@@ -160,10 +159,7 @@ pub fn resume_above(relid: Oid) -> Result<()> {
     for above in stream_tables::users_of(relation_class(), relid)? {
         let waiting = above.reason.as_deref() == Some(Reason::UpstreamSuspended.word());
         if above.status == Status::Suspended && waiting && below_active(above.relid)? {
-            let outcome = subxact::run(|| {
-                super::cure::rebind(&above)?;
-                finish_resume(&above)
-            });
+            let outcome = subxact::run(|| resolve_and_resume(&above));
             if let Err(caught) = outcome {
                 report::degraded(&format!("stream table {} stays suspended", above.display()), &caught);
             }

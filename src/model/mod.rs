@@ -6,6 +6,14 @@ use serde::{Deserialize, Serialize};
 /// PostgreSQL object id as plain number.
 pub type Oid = u32;
 
+/// Schema of buffers and state tables.
+pub const INTERNAL_SCHEMA: &str = "pgtrickle_internal";
+
+/// Name of a source's buffer in it.
+pub fn buffer_name(source: Oid) -> String {
+    format!("changes_{source}")
+}
+
 /// Why a stream table is suspended; the stable word in `reason` columns, DETAIL and NOTIFY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]

@@ -209,13 +209,13 @@ pub fn definitions_changed() -> Result<()> {
     Ok(())
 }
 
-/// The watched objects. Needs rights on our catalog: call with the extension owner's.
-pub fn watch() -> Result<Rc<Watch>> {
+/// The watched objects, read by `load` when they are not known. Call with the extension owner's rights.
+pub fn watch(load: impl FnOnce() -> Result<Watch>) -> Result<Rc<Watch>> {
     refresh_installed()?;
     if let Some(watch) = INSTALLED.with_borrow(|i| i.as_ref().and_then(|i| i.watch.clone())) {
         return Ok(watch);
     }
-    let watch = Rc::new(crate::catalog::dependencies::load_watch()?);
+    let watch = Rc::new(load()?);
     INSTALLED.with_borrow_mut(|i| {
         if let Some(installed) = i.as_mut() {
             installed.watch = Some(watch.clone());

@@ -1,5 +1,9 @@
 //! The write path: row trigger into the buffer, TRUNCATE mark, and the guard on stream tables. No SPI, no plan: the
 //! buffer row is formed and inserted as a heap tuple.
+//!
+//! # Safety
+//! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
+//! type that their names say; those that walk trees get the context that their caller passes along with them.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -7,7 +11,9 @@ use std::collections::HashMap;
 use pgrx::pg_sys;
 
 use crate::error::{Error, Result};
+use crate::model::{INTERNAL_SCHEMA, buffer_name};
 use crate::pg::cache;
+use crate::pg::spi::c_string;
 
 /// Where a source's changes go, for writes that arrive through one relation (the source or a partition of it).
 struct Route {
@@ -107,7 +113,7 @@ unsafe fn find_route(source: u32, relation: pg_sys::Relation) -> Result<Option<R
     let generation = cache::capture_generation();
     // SAFETY: relations are opened and closed here; descriptors are read while open.
     unsafe {
-        let buffer = buffer_oid(source);
+        let buffer = buffer_oid(source)?;
         if buffer == pg_sys::InvalidOid {
             return Ok(None);
         }
@@ -177,12 +183,17 @@ unsafe fn attribute_number(desc: pg_sys::TupleDesc, attnum: i16) -> Option<i16> 
     }
 }
 
-fn buffer_oid(source: u32) -> pg_sys::Oid {
-    let Ok(name) = std::ffi::CString::new(crate::cdc::buffer_name(source)) else { return pg_sys::InvalidOid };
+fn buffer_oid(source: u32) -> Result<pg_sys::Oid> {
+    let schema = c_string(INTERNAL_SCHEMA)?;
+    let name = c_string(&buffer_name(source))?;
     // SAFETY: syscache look-ups by name.
     unsafe {
-        let schema = pg_sys::get_namespace_oid(crate::cdc::INTERNAL_SCHEMA_C.as_ptr(), true);
-        if schema == pg_sys::InvalidOid { schema } else { pg_sys::get_relname_relid(name.as_ptr(), schema) }
+        let schema = pg_sys::get_namespace_oid(schema.as_ptr(), true);
+        Ok(if schema == pg_sys::InvalidOid {
+            schema
+        } else {
+            pg_sys::get_relname_relid(name.as_ptr(), schema)
+        })
     }
 }
 

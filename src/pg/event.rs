@@ -1,4 +1,8 @@
 //! What an event trigger is told, as plain values.
+//!
+//! # Safety
+//! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
+//! type that their names say; those that walk trees get the context that their caller passes along with them.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;

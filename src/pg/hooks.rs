@@ -1,5 +1,9 @@
 //! ProcessUtility hook, only when preloaded: our workers get out of the way of commands that need a database without
 //! connections.
+//!
+//! # Safety
+//! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
+//! type that their names say; those that walk trees get the context that their caller passes along with them.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -49,6 +49,11 @@ pub fn log(message: &str) {
     say(PgLogLevel::LOG, PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION, message, "", "");
 }
 
+/// For whoever sets log_min_messages to debug1.
+pub fn debug(message: &str) {
+    say(PgLogLevel::DEBUG1, PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION, message, "", "");
+}
+
 /// An error that must not stop what the user is doing, told as a WARNING.
 pub fn degraded(what: &str, caught: &Caught) {
     let detail = format!("reason=DEGRADED: {}.", caught.message);

@@ -1,7 +1,12 @@
 //! Background workers: one launcher for the cluster, which sees the list of databases, and one worker for each database
 //! that has the extension. What a worker does in a tick is `scheduler/worker.rs`.
+//!
+//! # Safety
+//! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
+//! type that their names say; those that walk trees get the context that their caller passes along with them.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use pgrx::IntoDatum;
@@ -17,6 +22,17 @@ use crate::error::Result;
 use crate::model::Oid;
 use crate::pg::report;
 use crate::pg::spi::{self, Arg, Mode};
+
+/// One round of a database worker; false ends it for good.
+pub type Tick = Box<dyn FnMut() -> bool>;
+
+/// What a database worker runs; set when the library is loaded.
+static DATABASE_WORKER: OnceLock<fn() -> Tick> = OnceLock::new();
+
+/// Says what a database worker runs. Later calls have no effect.
+pub fn set_database_worker(start: fn() -> Tick) {
+    DATABASE_WORKER.get_or_init(|| start);
+}
 
 /// `backend_type` of database workers.
 const WORKER_TYPE: &str = "pgtrickle worker";
@@ -219,8 +235,9 @@ pub unsafe extern "C-unwind" fn pgtrickle_worker_main(arg: pg_sys::Datum) {
     // SAFETY: called once, before any transaction; a database that is gone ends the process with a FATAL of its own.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) };
     set_application_name();
-    let mut scheduler = crate::scheduler::worker::Scheduler::new();
-    while scheduler.tick() {
+    let Some(start) = DATABASE_WORKER.get() else { return };
+    let mut tick = start();
+    while tick() {
         sleep(crate::pg::guc::naptime());
     }
 }

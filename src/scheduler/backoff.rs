@@ -19,9 +19,4 @@ impl Backoff {
         let factor = 1u32.checked_shl(doublings).unwrap_or(u32::MAX);
         self.first.checked_mul(factor).unwrap_or(self.cap).min(self.cap)
     }
-
-    /// Whether so many consecutive failures are enough to suspend. A limit of 0 means never.
-    pub fn exhausted(failures: u32, limit: u32) -> bool {
-        limit > 0 && failures >= limit
-    }
 }

@@ -4,5 +4,4 @@
 pub mod backoff;
 pub mod dag;
 pub mod schedule;
-pub mod state;
 pub(crate) mod worker;

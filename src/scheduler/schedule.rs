@@ -1,4 +1,4 @@
-//! Which stream tables are due, and when the next one will be.
+//! Which stream tables are due.
 #![forbid(unsafe_code)]
 
 use crate::model::Oid;
@@ -42,10 +42,4 @@ pub fn due(now: Micros, entries: &[Entry], backoff: &Backoff) -> Vec<Oid> {
         .collect();
     due.sort_unstable();
     due.into_iter().map(|(_, table)| table).collect()
-}
-
-/// How long until the next table is due: zero if one is, none if none will be.
-pub fn next_due_in(now: Micros, entries: &[Entry], backoff: &Backoff) -> Option<Duration> {
-    let at = entries.iter().filter_map(|e| e.due_at(now, backoff)).min()?;
-    Some(Duration::from_micros(u64::try_from(at.saturating_sub(now)).unwrap_or(0)))
 }

@@ -40,6 +40,12 @@ fn now() -> Micros {
     Micros::try_from(since.as_micros()).unwrap_or(Micros::MAX)
 }
 
+/// The rounds of a fresh database worker.
+pub fn start() -> worker::Tick {
+    let mut scheduler = Scheduler::new();
+    Box::new(move || scheduler.tick())
+}
+
 impl Scheduler {
     /// Knows nothing yet.
     pub fn new() -> Self {

@@ -24,7 +24,7 @@ pub fn literal(text: &str) -> String {
 /// `text` in dollar quotes whose tag does not occur in it; for queries shown in hints.
 pub fn dollar_quoted(text: &str) -> String {
     let mut tag = String::new();
-    while text.contains(&format!("${tag}$")) || (tag.is_empty() && text.ends_with('$')) {
+    while format!("{text}${tag}$").find(&format!("${tag}$")) != Some(text.len()) {
         tag.push('q');
     }
     format!("${tag}${text}${tag}$")

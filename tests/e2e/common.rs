@@ -255,22 +255,46 @@ pub fn pid(c: &mut Client) -> i32 {
     one(c, "SELECT pg_backend_pid()")
 }
 
-/// The first call of `function` in a text, with balanced parentheses and quotes, as it can be executed.
+/// The first call of `function` in a text, up to its closing parenthesis, as it can be executed. Quoted parts, with
+/// apostrophes, double quotes or `$tag$`, are passed over.
 pub fn extract_call(text: &str, function: &str) -> String {
     let start = text.find(function).unwrap_or_else(|| panic!("no call of {function} in: {text}"));
-    let (mut depth, mut quoted) = (0, false);
-    for (i, ch) in text[start..].char_indices() {
-        match ch {
-            '\'' => quoted = !quoted,
-            '(' if !quoted => depth += 1,
-            ')' if !quoted => {
+    let bytes = text.as_bytes();
+    let (mut i, mut depth) = (start, 0);
+    while i < bytes.len() {
+        match bytes[i] {
+            quote @ (b'\'' | b'"') => {
+                i += 1;
+                while i < bytes.len() && bytes[i] != quote {
+                    i += 1;
+                }
+            }
+            b'$' => {
+                if let Some(n) = text[i + 1..].find('$') {
+                    let tag = &text[i..i + n + 2];
+                    let body = i + tag.len();
+                    i = body
+                        + text[body..].find(tag).unwrap_or_else(|| panic!("{tag} never ends in: {text}"));
+                    i += tag.len() - 1;
+                }
+            }
+            b'(' => depth += 1,
+            b')' => {
                 depth -= 1;
                 if depth == 0 {
-                    return text[start..start + i + 1].to_string();
+                    return text[start..=i].to_string();
                 }
             }
             _ => {}
         }
+        i += 1;
     }
     panic!("the call of {function} never ends in: {text}")
+}
+
+/// The action where a refresh may not fall back to computing everything. After a TRUNCATE it may: what it means is in
+/// one test, `capture::truncate_is_a_delta`.
+pub fn assert_not_full(done: &Refresh, after: &str) {
+    let fine = ["differential", "no_change"].contains(&done.action.as_str());
+    assert!(fine || after.contains("TRUNCATE"), "after {after}: {done:?}");
 }

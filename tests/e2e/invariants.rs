@@ -166,7 +166,7 @@ fn errors_come_with_a_state_a_reason_and_a_hint_in_one_line() {
         let e = expect_error(&mut c, sql);
         assert!(e.message.chars().next().is_some_and(|ch| !ch.is_uppercase()), "{e:?}");
         assert!(!e.message.ends_with('.') && !e.message.contains('\n'), "{e:?}");
-        assert!(e.hint.ends_with('.'), "a hint is a sentence: {e:?}");
+        assert!(e.hint.ends_with(['.', ';']), "a hint is a sentence, or ends with what to type: {e:?}");
         assert_ne!(e.sqlstate, "XX000", "{e:?}");
         let word = e
             .detail

@@ -140,10 +140,17 @@ fn direct_writes_are_refused_with_a_hint() {
     ] {
         assert_write_refused(&mut c, sql);
     }
-    let mut copy = c.copy_in("COPY s FROM STDIN").expect("copy");
-    std::io::Write::write_all(&mut copy, b"1\t2\n").expect("copy");
-    let e = support::db_error(&copy.finish().expect_err("COPY into a stream table"));
-    assert_eq!(e.sqlstate, "55000", "{e:?}");
+    // In psql: the client library loses its place when COPY fails in the middle.
+    let copy = db.cluster.psql(&[
+        "-d",
+        &db.name,
+        "-c",
+        "\\set VERBOSITY sqlstate",
+        "-c",
+        "COPY s FROM PROGRAM 'echo 1,2' CSV",
+    ]);
+    let said = String::from_utf8_lossy(&copy.stderr).into_owned();
+    assert!(!copy.status.success() && said.contains("55000"), "{said}");
     support::assert_equal(&mut c, "s", "SELECT id, v FROM t");
     // What a refresh may do is not left open afterwards, nor after one that failed.
     exec(&mut c, "UPDATE t SET v = 0 WHERE id = 1");
@@ -283,12 +290,13 @@ fn ddl_that_would_break_i7_is_refused_or_seen() {
     let db = fresh_db();
     let mut c = db.connect();
     exec(&mut c, T);
+    exec(&mut c, "CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'");
     for (i, ddl) in [
         "ALTER TABLE @ ADD COLUMN extra int",
         "ALTER TABLE @ DROP COLUMN v",
         "ALTER TABLE @ ALTER COLUMN v TYPE bigint",
         "ALTER TABLE @ DISABLE TRIGGER ALL",
-        "CREATE TRIGGER mine BEFORE INSERT ON @ FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        "CREATE TRIGGER mine BEFORE INSERT ON @ FOR EACH ROW EXECUTE FUNCTION swallow()",
         "ALTER TABLE @ RENAME COLUMN v TO value",
     ]
     .iter()
@@ -343,16 +351,24 @@ fn suspend_and_resume_by_hand() {
 }
 
 #[test]
-fn resume_continues_differentially_since_capture_never_stopped() {
+fn what_happened_while_suspended_is_there_after_the_resume() {
     let db = fresh_db();
     let mut c = db.connect();
     exec(&mut c, T);
     create(&mut c, "s", "SELECT id, v FROM t");
+    create(&mut c, "beside", "SELECT count(*) AS n FROM t");
     exec(&mut c, "SELECT pgtrickle.suspend_stream_table('s')");
     exec(&mut c, "UPDATE t SET v = -1 WHERE id = 1; TRUNCATE t; INSERT INTO t VALUES (1, 1, 1)");
-    assert!(one::<i64>(&mut c, "SELECT coalesce(sum(rows), 0)::bigint FROM pgtrickle.change_buffers") > 0);
+    refresh(&mut c, "beside");
+    exec(
+        &mut c,
+        "ALTER TABLE t ADD COLUMN extra int; ALTER TABLE t RENAME COLUMN v TO w; UPDATE t SET w = 2",
+    );
     exec(&mut c, "SELECT pgtrickle.resume_stream_table('s')");
     exec(&mut c, "INSERT INTO t VALUES (2, 2, 2)");
     refresh(&mut c, "s");
-    support::assert_equal(&mut c, "s", "SELECT id, v FROM t");
+    support::assert_equal(&mut c, "s", "SELECT id, w FROM t");
+    exec(&mut c, "UPDATE t SET w = 3");
+    differential(&mut c, "s");
+    differential(&mut c, "beside");
 }

@@ -69,7 +69,7 @@ fn suspension_is_loud_in_five_places_and_its_hint_works() {
     assert!(w.hint.contains("pgtrickle.alter_stream_table_query("), "{w:?}");
     // 2. The status.
     let s = assert_suspended(&mut c, "app.totals", "COLUMN_DROPPED");
-    assert_eq!(s.reason, "SCHEMA_INCOMPATIBLE", "{s:?}");
+    assert!(s.why().contains("SCHEMA_INCOMPATIBLE"), "{s:?}");
     assert!(s.hint.contains("pgtrickle.alter_stream_table_query("), "{s:?}");
     // 3. The history.
     let history: Vec<String> = column(
@@ -169,7 +169,7 @@ fn used_columns_and_keys_suspend_and_every_hint_can_be_followed() {
         let w = warning(&notices);
         assert!(w.hint.contains("pgtrickle.alter_stream_table_query("), "{ddl}: {w:?}");
         let s = assert_suspended(&mut c, "app.totals", word);
-        assert_eq!(s.reason, "SCHEMA_INCOMPATIBLE", "{ddl}: {s:?}");
+        assert!(s.why().contains("SCHEMA_INCOMPATIBLE"), "{ddl}: {s:?}");
         let mut dba = db.connect();
         follow(&mut dba, &s.hint);
         assert_active(&mut dba, "app.totals");
@@ -245,7 +245,7 @@ fn a_dropped_source_suspends() {
         let w = warning(&notices);
         assert!(!w.hint.is_empty() && w.message.contains("totals") || reads_others, "{w:?}");
         let s = assert_suspended(&mut c, "app.totals", "SOURCE_DROPPED");
-        assert_eq!(s.reason, "SCHEMA_INCOMPATIBLE", "{s:?}");
+        assert!(s.why().contains("SCHEMA_INCOMPATIBLE"), "{s:?}");
         assert!(alerts(&mut listener).iter().any(|a| a.contains("totals")), "{ddl}");
         assert_eq!(one::<i64>(&mut c, "SELECT count(*) FROM app.totals"), 4, "what was there stays readable");
         if reads_others {

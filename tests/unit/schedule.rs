@@ -1,8 +1,7 @@
-//! Back-off, due times, and the life of a run.
+//! Back-off and due times.
 
 use pgtrickle::scheduler::backoff::Backoff;
-use pgtrickle::scheduler::schedule::{Entry, due, next_due_in};
-use pgtrickle::scheduler::state::{Next, Outcome, RunState};
+use pgtrickle::scheduler::schedule::{Entry, due};
 use std::time::Duration;
 
 const fn secs(n: u64) -> Duration {
@@ -22,13 +21,6 @@ fn backoff_doubles_up_to_its_cap() {
     let huge = Backoff { first: Duration::MAX, cap: secs(60) };
     assert_eq!(huge.delay(2), secs(60));
     assert_eq!(Backoff { first: secs(90), cap: secs(60) }.delay(1), secs(60));
-}
-
-#[test]
-fn too_many_failures() {
-    assert!(!Backoff::exhausted(4, 5));
-    assert!(Backoff::exhausted(5, 5));
-    assert!(!Backoff::exhausted(u32::MAX, 0), "0 is never");
 }
 
 fn entry(table: u32, schedule: Option<u64>, last: Option<i64>, failures: u32) -> Entry {
@@ -56,10 +48,9 @@ fn due_tables() {
             Some((i64::MAX - now) as u64 / 1_000_000),
         ),
     ] {
-        let entries = [entry];
-        let next = next_due_in(now, &entries, &BACKOFF);
-        assert_eq!(next.map(|d| d.as_secs()), wait, "{what}");
-        assert_eq!(due(now, &entries, &BACKOFF).is_empty(), wait != Some(0), "{what}");
+        let at = entry.due_at(now, &BACKOFF);
+        assert_eq!(at.map(|at| (at - now).max(0) as u64 / 1_000_000), wait, "{what}");
+        assert_eq!(due(now, &[entry], &BACKOFF).is_empty(), wait != Some(0), "{what}");
     }
 }
 
@@ -73,40 +64,5 @@ fn the_most_overdue_comes_first() {
         entry(1, None, None, 0),
     ];
     assert_eq!(due(1_000 * SECOND, &entries, &BACKOFF), [3, 4, 5]);
-    assert_eq!(next_due_in(1_000 * SECOND, &entries[3..], &BACKOFF), Some(secs(9)));
-    assert_eq!(next_due_in(0, &[], &BACKOFF), None);
-}
-
-#[test]
-fn runs() {
-    let started = RunState { failures: 3, ..RunState::default() }.start(7);
-    assert_eq!(started, RunState { running_since: Some(7), last_attempt: Some(7), failures: 3 });
-    for (outcome, failures, next) in [
-        (Outcome::Completed, 0, Next::OnSchedule),
-        (Outcome::Failed, 4, Next::BackOff(secs(16))),
-        (Outcome::Crashed, 4, Next::BackOff(secs(16))),
-        (Outcome::Interrupted, 3, Next::BackOff(secs(8))),
-    ] {
-        let (state, found) = started.finish(outcome, &BACKOFF, 5);
-        assert_eq!((state.failures, found), (failures, next), "{outcome:?}");
-        assert_eq!((state.running_since, state.last_attempt), (None, Some(7)), "{outcome:?}");
-    }
-}
-
-#[test]
-fn the_last_failure_suspends_an_interruption_does_not() {
-    let started = RunState { failures: 4, ..RunState::default() }.start(7);
-    assert_eq!(started.finish(Outcome::Failed, &BACKOFF, 5).1, Next::Suspend);
-    assert_eq!(started.finish(Outcome::Failed, &BACKOFF, 0).1, Next::BackOff(secs(32)), "no limit");
-    let full = RunState { failures: 5, ..started };
-    assert_eq!(full.finish(Outcome::Interrupted, &BACKOFF, 5).1, Next::BackOff(secs(32)));
-}
-
-#[test]
-fn a_run_without_an_end_has_crashed() {
-    assert_eq!(RunState::default().recover(&BACKOFF, 5), None);
-    let (state, next) = RunState::default().start(7).recover(&BACKOFF, 5).expect("a crash");
-    assert_eq!(state, RunState { running_since: None, last_attempt: Some(7), failures: 1 });
-    assert_eq!(next, Next::BackOff(secs(2)));
-    assert_eq!(state.recover(&BACKOFF, 5), None, "counted once");
+    assert!(due(0, &[], &BACKOFF).is_empty());
 }

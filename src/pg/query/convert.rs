@@ -1,4 +1,8 @@
 //! The rewritten query as `dvm::Op`. What has no rule is named, all of it, not only the first.
+//!
+//! # Safety
+//! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
+//! type that their names say; those that walk trees get the context that their caller passes along with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
@@ -395,7 +399,7 @@ impl Converter {
         let Some(mut row) = spi::run(
             include_str!("../../../sql/queries/source_facts.sql"),
             &[Arg::Oid(rel), Arg::Ints(&attnums)],
-            Mode::Read,
+            Mode::Fresh,
         )?
         .first() else {
             return Err(Error::Internal(format!("relation {rel} has vanished")));

@@ -1,4 +1,8 @@
 //! Query text to PostgreSQL's analysed tree, and the tree to our picture of it.
+//!
+//! # Safety
+//! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
+//! type that their names say; those that walk trees get the context that their caller passes along with them.
 
 use std::ffi::CStr;
 

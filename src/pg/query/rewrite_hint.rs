@@ -1,5 +1,9 @@
 //! A query for a hint: the stored one without columns that are gone. Output columns and conditions that used them are
 //! left out; where they can't be, NULL of the column's type stands in. The caller checks that it really runs.
+//!
+//! # Safety
+//! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
+//! type that their names say; those that walk trees get the context that their caller passes along with them.
 
 use std::collections::BTreeSet;
 
