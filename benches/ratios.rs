@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use postgres::{Client, NoTls};
 use support::{Cluster, Options, assert_up_to_date};
 use tpch::{
-    Change, STREAM_TABLES, change, median, ms, ratio, run, seconds, text_table, timed, timed_refresh, times,
+    Change, INDEXES, STREAM_TABLES, change, median, ms, ratio, run, seconds, text_table, timed,
+    timed_refresh, times,
 };
 
 type Part = fn(&Cluster);
@@ -76,6 +77,7 @@ fn refreshes(cluster: &Cluster) {
         create_stream_table(&mut client, defined.name, defined.query);
         run(&mut client, &format!("CREATE MATERIALIZED VIEW mv_{} AS {}", defined.name, defined.query));
     }
+    run(&mut client, INDEXES);
     run(&mut client, "VACUUM ANALYZE");
 
     let mut round = 0;

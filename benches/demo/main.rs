@@ -13,7 +13,7 @@ use std::time::Instant;
 use postgres::Client;
 use support::{Cluster, Notices, Options, describe};
 use tpch::{
-    Change, STREAM_TABLES, change, ms, ratio, run, seconds, text_table, timed, timed_refresh, times,
+    Change, INDEXES, STREAM_TABLES, change, ms, ratio, run, seconds, text_table, timed, timed_refresh, times,
     try_timed_refresh, wrapped,
 };
 
@@ -128,6 +128,8 @@ impl Story {
         for defined in &STREAM_TABLES {
             self.check_equal(defined.name);
         }
+        println!("\nThey are plain tables, and indexes on them are the user's: {INDEXES};");
+        run(&mut self.client, INDEXES);
         // What autovacuum would do within a minute or two.
         run(&mut self.client, "VACUUM ANALYZE");
         self.notices.take();

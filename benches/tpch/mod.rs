@@ -68,6 +68,9 @@ pub const STREAM_TABLES: [Defined; 6] = [
     },
 ];
 
+/// What a user would add to the stream tables: an index for those who read them, here the stream table on top.
+pub const INDEXES: &str = "CREATE INDEX ON open_orders (c_custkey)";
+
 /// Names of the eight tables, each after those it refers to.
 const TABLES: [&str; 8] =
     ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"];

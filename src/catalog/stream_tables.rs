@@ -30,6 +30,8 @@ pub struct StreamTable {
     pub own_xid: String,
     pub epoch: i32,
     pub version: i64,
+    /// The owner that state and buffers are granted to.
+    pub granted_to: Oid,
 }
 
 impl StreamTable {
@@ -46,7 +48,7 @@ impl StreamTable {
 
 const SELECT: &str = "SELECT s.relid, coalesce(n.nspname, s.table_schema), coalesce(c.relname, s.table_name), \
     coalesce(c.relowner, 0), s.query, s.query_tree, s.columns, s.refresh_mode, s.differential, s.comparable, \
-    s.full_reasons, s.status, s.reason, s.detail, s.hint, s.reinitialize, s.frontier, s.own_xid, s.epoch, s.version \
+    s.full_reasons, s.status, s.reason, s.detail, s.hint, s.reinitialize, s.frontier, s.own_xid, s.epoch, s.version, s.granted_to \
     FROM pgtrickle.pgt_stream_tables s \
     LEFT JOIN pg_catalog.pg_class c ON c.oid = s.relid \
     LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace";
@@ -78,6 +80,7 @@ fn read(mut row: Row) -> Result<StreamTable> {
         own_xid: row.text(17)?,
         epoch: row.parse(18)?,
         version: row.parse(19)?,
+        granted_to: row.parse(20)?,
     })
 }
 
@@ -211,6 +214,16 @@ pub fn set_suspended(relid: Oid, reason: &str, detail: &str, hint: &str) -> Resu
     Ok(())
 }
 
+/// The next call to type, with present names.
+pub fn set_hint(relid: Oid, hint: &str) -> Result<()> {
+    spi::run(
+        "UPDATE pgtrickle.pgt_stream_tables SET hint = $2 WHERE relid = $1",
+        &[Arg::Oid(relid), Arg::Text(hint)],
+        Mode::Fresh,
+    )?;
+    Ok(())
+}
+
 /// Ends a suspension.
 pub fn set_resumed(relid: Oid) -> Result<()> {
     spi::run(
@@ -236,6 +249,29 @@ pub fn set_frontier(relid: Oid, frontier: &str, own_xid: &str, epoch: i32) -> Re
 /// Removes the row and its dependencies.
 pub fn delete(relid: Oid) -> Result<()> {
     spi::run("DELETE FROM pgtrickle.pgt_stream_tables WHERE relid = $1", &[Arg::Oid(relid)], Mode::Fresh)?;
+    Ok(())
+}
+
+/// A trigger state in which rows could be changed behind the query's back.
+pub fn trigger_fault(relid: Oid) -> Result<Option<String>> {
+    let rows = spi::run(
+        "SELECT CASE WHEN tgname = 'pgtrickle_guard' THEN 'disabling the guard trigger' \
+                ELSE 'a BEFORE ROW trigger' END \
+         FROM pg_catalog.pg_trigger WHERE tgrelid = $1 AND NOT tgisinternal \
+         AND (tgname = 'pgtrickle_guard' AND tgenabled <> 'A' OR tgtype & 3 = 3) LIMIT 1",
+        &[Arg::Oid(relid)],
+        Mode::Fresh,
+    )?;
+    rows.first().map(|mut row| row.text(0)).transpose()
+}
+
+/// Its state and buffers were granted to this owner.
+pub fn set_granted(relid: Oid, owner: Oid) -> Result<()> {
+    spi::run(
+        "UPDATE pgtrickle.pgt_stream_tables SET granted_to = $2 WHERE relid = $1",
+        &[Arg::Oid(relid), Arg::Oid(owner)],
+        Mode::Fresh,
+    )?;
     Ok(())
 }
 

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalog::{dependencies, stream_tables};
-use crate::error::Result;
+use crate::dvm::delta::consumed;
+use crate::error::{Error, Result};
 use crate::model::Oid;
-pub use crate::model::{INTERNAL_SCHEMA, buffer_name};
+pub use crate::model::{INTERNAL_SCHEMA, buffer_name, row_trigger, truncate_trigger};
 use crate::pg::lock::{LockMode, Ours, lock_relation, try_lock_ours};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::sqltext;
@@ -14,16 +15,6 @@ use crate::sqltext;
 /// The buffer, qualified and quoted.
 pub fn buffer(source: Oid) -> String {
     sqltext::qualified(INTERNAL_SCHEMA, &buffer_name(source))
-}
-
-/// Name of the row trigger on a source; partitions get it from PostgreSQL.
-pub fn row_trigger(source: Oid) -> String {
-    format!("pgtrickle_capture_{source}")
-}
-
-/// Name of the TRUNCATE trigger on a source and on each of its partitions, which don't inherit it.
-pub fn truncate_trigger(source: Oid) -> String {
-    format!("pgtrickle_capture_truncate_{source}")
 }
 
 /// Makes capture of `source` what its users need now: created, widened, or removed. Waits for writers in flight when
@@ -166,16 +157,22 @@ pub fn drop_unused_buffer(source: Oid) -> Result<()> {
 /// Lets a stream table's owner read what its refresh reads of the buffers.
 pub fn grant_buffers(sources: &BTreeMap<Oid, BTreeSet<i16>>, owner: &str) -> Result<()> {
     for (source, columns) in sources {
-        let list: Vec<String> = ["xid", "epoch", "w"]
-            .iter()
-            .map(|c| c.to_string())
-            .chain(columns.iter().filter(|c| **c > 0).map(|c| format!("c{c}")))
-            .collect();
+        let used = columns.iter().filter(|c| **c > 0).map(|c| format!("c{c}"));
+        let list: Vec<String> = ["xid", "epoch", "w"].map(String::from).into_iter().chain(used).collect();
         let sql =
             format!("GRANT SELECT ({}) ON {} TO {}", list.join(", "), buffer(*source), sqltext::ident(owner));
-        spi::run_once(&sql, &[], Mode::Fresh)?;
+        outside_extension(&buffer(*source), || spi::run_once(&sql, &[], Mode::Fresh))?;
     }
     Ok(())
+}
+
+/// Runs `f` while `table` is no member of the extension. What a member's privileges are when it becomes one counts as
+/// given by the extension: later grants would be dumped, for a table that is not.
+pub fn outside_extension<T>(table: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    spi::run_once(&format!("ALTER EXTENSION pgtrickle DROP TABLE {table}"), &[], Mode::Fresh)?;
+    let result = f()?;
+    spi::run_once(&format!("ALTER EXTENSION pgtrickle ADD TABLE {table}"), &[], Mode::Fresh)?;
+    Ok(result)
 }
 
 /// Unconsumed changes of a source for a frontier: number of rows, and of marks among them.
@@ -188,7 +185,7 @@ pub fn pending(source: Oid, frontier: &str, own_xid: &str, epoch: i32) -> Result
     let rows = spi::run(&sql, &frontier_args(frontier, own_xid, epoch.into()), Mode::Read)?;
     match rows.first() {
         Some(mut row) => Ok((row.parse(0)?, row.parse(1)?)),
-        None => Err(crate::error::Error::Internal("count(*) returned no row".into())),
+        None => Err(Error::Internal("count(*) returned no row".into())),
     }
 }
 
@@ -218,24 +215,24 @@ pub fn trim(source: Oid) -> Result<()> {
     if !try_lock_ours(Ours::Buffer(source))? {
         return Ok(());
     }
-    let mut frontiers = Vec::new();
+    let mut users = Vec::new();
     for table in stream_tables::users_of(pgrx::pg_sys::RelationRelationId.to_u32(), source)? {
-        if !table.differential || table.status == crate::model::Status::Suspended {
-            continue;
-        }
-        match table.frontier {
-            Some(frontier) if table.reinitialize.is_none() => frontiers.push(frontier),
-            // It will read the table, not the buffer, and start from there.
-            _ => continue,
+        // Others read the table first, not the buffer, and start from there.
+        let reads = table.differential && table.status != crate::model::Status::Suspended;
+        if reads && table.reinitialize.is_none() && table.frontier.is_some() {
+            users.push(table);
         }
     }
-    let passed: Vec<String> =
-        (1..=frontiers.len()).map(|i| format!("pg_catalog.pg_visible_in_snapshot(b.xid, ${i})")).collect();
-    if passed.is_empty() {
+    if users.is_empty() {
         return Ok(());
     }
+    let passed: Vec<String> = (0..users.len()).map(|i| consumed("b", 3 * i + 1)).collect();
     let sql = format!("DELETE FROM {} b WHERE {}", buffer(source), passed.join(" AND "));
-    let args: Vec<Arg> = frontiers.iter().map(|f| Arg::Literal(pgrx::pg_sys::PG_SNAPSHOTOID, f)).collect();
+    let mut args = Vec::new();
+    for table in &users {
+        let frontier = table.frontier.as_deref().ok_or_else(|| Error::Internal("no frontier".into()))?;
+        args.extend(frontier_args(frontier, &table.own_xid, table.epoch.into()));
+    }
     spi::run(&sql, &args, Mode::InSnapshot)?;
     Ok(())
 }

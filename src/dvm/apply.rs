@@ -13,6 +13,12 @@ pub struct Tail {
     pub deleted: String,
 }
 
+/// Makes the INSERT wait for the DELETE: a unique index of the user's must see the old row gone.
+const AFTER_DELETE: &str = "(SELECT count(*) FROM del) >= 0";
+
+/// Rows that should have been inserted and were not, as when a trigger of the user's swallowed them.
+const INSERTED: &str = "(SELECT coalesce(sum(w), 0) FROM z WHERE w > 0) - (SELECT count(*) FROM ins)";
+
 /// Writes the delta `top` (columns `columns` and `w`). `key`: output positions that identify a row.
 pub fn apply(top: &str, columns: &[String], key: Option<Vec<usize>>, target: &Names) -> Tail {
     let outputs: Vec<String> =
@@ -25,7 +31,10 @@ pub fn apply(top: &str, columns: &[String], key: Option<Vec<usize>>, target: &Na
         plain.join(", ")
     );
     let mut tail = match key {
-        Some(key) if !key.is_empty() && key.len() < columns.len() => keyed(columns.len(), &key, target),
+        // With unique indexes of the user's, updates in place could collide on the way: two rows that swap a value.
+        Some(key) if !key.is_empty() && key.len() < columns.len() && !target.unique => {
+            keyed(columns.len(), &key, target)
+        }
         _ => bag(columns.len(), target),
     };
     tail.ctes.insert(0, ("z".into(), z));
@@ -65,7 +74,7 @@ fn bag(n: usize, target: &Names) -> Tail {
     let delete =
         format!("(DELETE FROM {table} t USING zd WHERE t.ctid = zd.tid AND zd.n <= -zd.w RETURNING 1)");
     let insert = format!(
-        "(INSERT INTO {table} ({}) SELECT {} FROM z, pg_catalog.generate_series(1, z.w) WHERE z.w > 0 RETURNING 1)",
+        "(INSERT INTO {table} ({}) SELECT {} FROM z, pg_catalog.generate_series(1, z.w) WHERE z.w > 0 AND {AFTER_DELETE} RETURNING 1)",
         target.target_columns.join(", "),
         prefixed("z", &names(n)).join(", ")
     );
@@ -113,7 +122,7 @@ fn keyed(n: usize, key: &[usize], target: &Names) -> Tail {
     let delete =
         format!("(DELETE FROM {table} t USING zt WHERE t.ctid = zt.tid AND zt.nw IS NULL RETURNING 1)");
     let insert = format!(
-        "(INSERT INTO {table} ({}) SELECT {} FROM z n WHERE n.w > 0 AND NOT EXISTS (SELECT FROM z o WHERE o.w < 0 AND {pair}) RETURNING 1)",
+        "(INSERT INTO {table} ({}) SELECT {} FROM z n WHERE n.w > 0 AND NOT EXISTS (SELECT FROM z o WHERE o.w < 0 AND {pair}) AND {AFTER_DELETE} RETURNING 1)",
         target.target_columns.join(", "),
         prefixed("n", &all).join(", ")
     );
@@ -128,6 +137,8 @@ fn keyed(n: usize, key: &[usize], target: &Names) -> Tail {
         checks: vec![
             "abs((SELECT count(*) FROM zp) - (SELECT count(*) FROM zt))".into(),
             "(SELECT count(*) FROM z WHERE abs(w) <> 1)".into(),
+            "(SELECT count(*) FROM z WHERE w > 0) - (SELECT count(*) FROM ins) - (SELECT count(*) FROM upd)"
+                .into(),
         ],
         inserted: "ins".into(),
         updated: "upd".into(),
@@ -164,7 +175,8 @@ pub fn replace(query: &str, target: &Names) -> String {
     let table = &target.target;
     let columns = target.target_columns.join(", ");
     format!(
-        "WITH del AS (DELETE FROM {table} RETURNING 1), ins AS (INSERT INTO {table} ({columns}) {query} RETURNING 1)\n\
+        "WITH del AS (DELETE FROM {table} RETURNING 1), \
+         ins AS (INSERT INTO {table} ({columns}) SELECT * FROM ({query}) q WHERE {AFTER_DELETE} RETURNING 1)\n\
          SELECT (SELECT count(*) FROM ins), 0, (SELECT count(*) FROM del), 0"
     )
 }

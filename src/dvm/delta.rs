@@ -40,11 +40,19 @@ pub fn maintenance(op: &Op, names: &Names, changed: &BTreeSet<Oid>) -> Result<St
     ))
 }
 
+/// Rows that a frontier has passed. Its parameters begin at `$first`. A snapshot tells nothing about its own transaction:
+/// that looks committed as soon as a later one is, so its rows are told apart by their epoch alone.
+pub fn consumed(alias: &str, first: usize) -> String {
+    let (snapshot, own, epoch) = (first, first + 1, first + 2);
+    format!(
+        "(CASE WHEN {alias}.xid = ${own} THEN {alias}.epoch <= ${epoch} \
+         ELSE pg_catalog.pg_visible_in_snapshot({alias}.xid, ${snapshot}) END)"
+    )
+}
+
 /// Rows of a buffer that the frontier has not passed. Rows of weight 0 are marks, not changes.
 pub fn unconsumed(alias: &str) -> String {
-    format!(
-        "NOT pg_catalog.pg_visible_in_snapshot({alias}.xid, $1) AND ({alias}.xid <> $2 OR {alias}.epoch > $3)"
-    )
+    format!("NOT {}", consumed(alias, 1))
 }
 
 struct Builder<'a> {
@@ -248,7 +256,9 @@ impl Builder<'_> {
         let id = a.id;
         let keys = names(a.keys);
         let input = self.current(&a.input);
-        let flagged = format!("(SELECT EXISTS (SELECT FROM o{id} o WHERE o.redo AND o.cnt > 0))");
+        // A group that is gone needs no values; the one group without keys never is.
+        let redo = if keys.is_empty() { "o.redo" } else { "o.redo AND o.cnt > 0" };
+        let flagged = format!("(SELECT EXISTS (SELECT FROM o{id} o WHERE {redo}))");
         let sql = if keys.is_empty() {
             init_select(a, &input, &format!(" WHERE {flagged}"))
         } else {
@@ -258,11 +268,10 @@ impl Builder<'_> {
             let nulls: Vec<String> =
                 keys.iter().map(|k| format!("o.{k} IS NOT DISTINCT FROM NULL")).collect();
             let some_null = nulls.join(" OR ");
-            let wanted =
-                format!("SELECT {} FROM o{id} o WHERE o.redo AND o.cnt > 0", prefixed("o", &keys).join(", "));
+            let wanted = format!("SELECT {} FROM o{id} o WHERE {redo}", prefixed("o", &keys).join(", "));
             let plain = format!(" JOIN ({wanted}) k ON {} WHERE {flagged}", equal.join(" AND "));
             let with_null = format!(
-                " JOIN ({wanted} AND ({some_null})) k ON {} WHERE (SELECT EXISTS (SELECT FROM o{id} o WHERE o.redo AND o.cnt > 0 AND ({some_null})))",
+                " JOIN ({wanted} AND ({some_null})) k ON {} WHERE (SELECT EXISTS (SELECT FROM o{id} o WHERE {redo} AND ({some_null})))",
                 same("i", "k", &keys)
             );
             format!("{}\nUNION ALL {}", init_select(a, &input, &plain), init_select(a, &input, &with_null))
@@ -273,9 +282,11 @@ impl Builder<'_> {
         out.push("o.o_cnt".into());
         out.push("o.cnt".into());
         out.extend(parts.iter().map(|c| format!("o.o_{c}")));
-        out.extend(parts.iter().map(|c| {
-            format!("CASE WHEN o.redo AND o.cnt > 0 THEN r.{c} WHEN o.redo THEN NULL ELSE o.{c} END AS {c}")
-        }));
+        out.extend(
+            parts
+                .iter()
+                .map(|c| format!("CASE WHEN {redo} THEN r.{c} WHEN o.redo THEN NULL ELSE o.{c} END AS {c}")),
+        );
         let matched = if keys.is_empty() { "true".to_string() } else { same("r", "o", &keys) };
         // Joined on the hash so that many groups don't cost a nested loop.
         let hashed = if keys.is_empty() {

@@ -178,6 +178,8 @@ pub struct Names {
     pub target: String,
     /// Its columns in order, quoted.
     pub target_columns: Vec<String>,
+    /// The user has unique indexes on it.
+    pub unique: bool,
     /// Prefix of the state tables: `schema."state_<oid>` without the closing part.
     pub state_prefix: String,
 }

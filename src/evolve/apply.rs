@@ -9,11 +9,12 @@ use crate::catalog::{dependencies, sources};
 use crate::cdc;
 use crate::drift::{Usage, diff_retyped, judge, mark_created};
 use crate::error::{Error, Result};
-use crate::evolve::suspend::{self, Gone};
+use crate::evolve::suspend;
 use crate::model::{Oid, Reason, Verdict};
-use crate::pg::query::print_tree;
+use crate::pg::query::{Analysis, analyse, parse, print_tree};
+use crate::pg::secctx::{Restriction, as_user};
 use crate::pg::spi::{self, Arg, Mode};
-use crate::pg::{cache, event};
+use crate::pg::{cache, event, subxact};
 use crate::snapshot::shape::TableShape;
 use crate::snapshot::shape_now;
 
@@ -55,29 +56,31 @@ pub fn source_changed(before: &TableShape, after: &TableShape, known: Option<&Kn
             Verdict::Nothing => {}
             Verdict::InPlace => reprint(&table)?,
             Verdict::Reinitialize { detail } => reinitialize(&table, &detail)?,
-            Verdict::Suspend { reason, detail } => {
-                let gone = Gone { relation: after.oid, columns: missing(&usage.columns, after) };
-                suspend::suspend(&table, reason, &detail, Some(&gone))?;
-            }
+            Verdict::Suspend { reason, detail } => suspend::suspend(&table, reason, &detail)?,
         }
     }
     Ok(())
 }
 
-fn missing(used: &BTreeSet<i16>, after: &TableShape) -> BTreeSet<i16> {
-    used.iter().copied().filter(|c| after.column(*c).is_none()).collect()
+/// Prints the query anew: a name in it changed, nothing else. Where something that it uses is gone, the old text stays:
+/// that is what is resolved again when it returns.
+pub fn reprint(table: &StreamTable) -> Result<()> {
+    let printed = subxact::run(|| {
+        let text = print_tree(&table.tree)?;
+        as_user(table.owner, Restriction::UserCode, || parse(&text))?;
+        Ok(text)
+    });
+    let query = printed.unwrap_or_else(|_| table.query.clone());
+    stream_tables::set_text(table.relid, &table.schema, &table.name, &query)?;
+    let mut table = table.clone();
+    table.query = query;
+    suspend::refresh_hint(&table)?;
+    cache::definitions_changed()
 }
 
-/// Prints the query anew: a name in it changed, nothing else.
-pub fn reprint(table: &StreamTable) -> Result<()> {
-    let query = if table.status == crate::model::Status::Suspended {
-        // Its tree may refer to what is gone; the text is what resolving starts from.
-        table.query.clone()
-    } else {
-        print_tree(&table.tree)?
-    };
-    stream_tables::set_text(table.relid, &table.schema, &table.name, &query)?;
-    cache::definitions_changed()
+/// The picture of the stored query with its owner's rights.
+pub fn analyse_as_owner(table: &StreamTable) -> Result<Analysis> {
+    as_user(table.owner, Restriction::UserCode, || analyse(&table.tree))
 }
 
 /// Marks for computing anew.
@@ -120,7 +123,7 @@ pub fn record(shape: &TableShape, why: Why, tag: &str) -> Result<()> {
 pub fn source_dropped(source: Oid, name: &str) -> Result<()> {
     for table in stream_tables::users_of(relation_class(), source)? {
         let detail = format!("{name} was dropped.");
-        suspend::suspend(&table, Reason::SourceDropped, &detail, None)?;
+        suspend::suspend(&table, Reason::SourceDropped, &detail)?;
     }
     Ok(())
 }

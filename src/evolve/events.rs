@@ -20,7 +20,6 @@ use crate::pg::secctx::as_extension;
 use crate::pg::snapshot::{Side, statement_start};
 use crate::pg::spi::{self, Mode};
 use crate::pg::{binary_upgrade, report, subxact};
-use crate::refresh::plan_of;
 use crate::snapshot::read_shapes;
 use crate::snapshot::shape::TableShape;
 use crate::sqltext;
@@ -48,6 +47,25 @@ pub fn on_ddl_end(command: &Command) -> Result<()> {
     if nothing_to_do(command) {
         return Ok(());
     }
+    let mut refused = None;
+    let outcome = subxact::run(|| {
+        judge_command(command, start).inspect_err(|error| {
+            if matches!(error, Error::ProtectedObject { .. }) {
+                refused = Some(error.clone());
+            }
+        })
+    });
+    match (refused, outcome) {
+        (Some(error), _) => Err(error),
+        (None, Err(caught)) => {
+            report::degraded("pgtrickle: a schema change was not followed", &caught);
+            Ok(())
+        }
+        (None, Ok(())) => Ok(()),
+    }
+}
+
+fn judge_command(command: &Command, start: Option<u32>) -> Result<()> {
     as_extension(|| {
         if !cache::installed()? {
             return Ok(());
@@ -59,7 +77,7 @@ pub fn on_ddl_end(command: &Command) -> Result<()> {
             dirty = watch.sources.keys().chain(&watch.views).chain(&watch.stream_tables).copied().collect();
         }
         protect(&watch, &dirty, start)?;
-        guarded(&dirty, "a schema change was not followed", || follow(command, &watch, &dirty, start))
+        cache::maintenance(|| follow(command, &watch, &dirty, start))
     })
 }
 
@@ -75,13 +93,12 @@ fn nothing_to_do(command: &Command) -> bool {
     !cache::any_dirty(&watch)
 }
 
-/// Runs `f`; an error becomes a WARNING, and what was concerned is checked before its next refresh, which the safety
-/// net does in any case.
-fn guarded(_concerned: &[Oid], what: &str, f: impl FnOnce() -> Result<()>) -> Result<()> {
+/// Runs one part of the work; its error becomes a WARNING and leaves the other parts alone. What was concerned is
+/// checked by the safety net before its next refresh.
+fn guarded(what: &str, f: impl FnOnce() -> Result<()>) {
     if let Err(caught) = subxact::run(|| cache::maintenance(f)) {
         report::degraded(&format!("pgtrickle: {what}"), &caught);
     }
-    Ok(())
 }
 
 /// Columns of a stream table are its query's: DDL that changes them is refused.
@@ -107,6 +124,15 @@ fn protect(watch: &Rc<Watch>, dirty: &[Oid], start: Option<u32>) -> Result<()> {
                 ),
             });
         }
+        if let Some(what) = stream_tables::trigger_fault(*oid)? {
+            return Err(Error::ProtectedObject {
+                what: format!(
+                    "{what} of stream table {} would let its contents differ from its query",
+                    after.display_name()
+                ),
+                hint: "Triggers of your own are welcome as AFTER triggers.".into(),
+            });
+        }
         if before.persistence != after.persistence || before.parents != after.parents {
             return Err(Error::ProtectedObject {
                 what: format!(
@@ -125,15 +151,15 @@ fn follow(command: &Command, watch: &Rc<Watch>, dirty: &[Oid], start: Option<u32
     let candidates = if watch.curable { cure::candidates()? } else { Vec::new() };
     let sources: BTreeSet<Oid> =
         dirty.iter().filter_map(|o| watch.sources.get(o)).flatten().copied().collect();
-    follow_sources(command, &sources, start)?;
+    if !watch.objects.is_empty() && OBJECT_TAGS.iter().any(|t| command.tag.contains(t)) {
+        guarded("a changed function or type was not followed", || follow_objects(command, watch));
+    }
+    guarded("a changed source was not followed", || follow_sources(command, &sources, start));
     for view in dirty.iter().filter(|o| watch.views.contains(o)) {
-        follow_view(*view, &command.tag)?;
+        guarded("a changed view was not followed", || follow_view(*view, &command.tag));
     }
     for table in dirty.iter().filter(|o| watch.stream_tables.contains(o)) {
-        follow_stream_table(*table)?;
-    }
-    if !watch.objects.is_empty() && OBJECT_TAGS.iter().any(|t| command.tag.contains(t)) {
-        follow_objects(command, watch)?;
+        guarded("a changed stream table was not followed", || follow_stream_table(*table));
     }
     cure::attempt(&candidates, &command.tag, &sources)
 }
@@ -190,8 +216,7 @@ fn created_relations() -> Result<BTreeSet<Oid>> {
 fn follow_view(view: Oid, tag: &str) -> Result<()> {
     for table in stream_tables::users_of(apply::relation_class(), view)? {
         if tag == "CREATE VIEW" {
-            let plan = crate::pg::query::analyse(&table.tree);
-            match plan {
+            match subxact::run(|| apply::analyse_as_owner(&table)) {
                 Ok(analysis) => {
                     let columns = table.columns.clone();
                     let parsed = crate::pg::query::Parsed {
@@ -201,7 +226,9 @@ fn follow_view(view: Oid, tag: &str) -> Result<()> {
                     };
                     lifecycle::bind::bind(table.relid, &parsed, &analysis, &columns, table.mode)?;
                 }
-                Err(error) => suspend::suspend(&table, Reason::ObjectChanged, &format!("{error}."), None)?,
+                Err(caught) => {
+                    suspend::suspend(&table, Reason::ObjectChanged, &format!("{}.", caught.message))?
+                }
             }
         } else {
             apply::reprint(&table)?;
@@ -214,10 +241,7 @@ fn follow_view(view: Oid, tag: &str) -> Result<()> {
 fn follow_stream_table(relid: Oid) -> Result<()> {
     let Some(table) = stream_tables::find(relid)? else { return Ok(()) };
     stream_tables::set_text(relid, &table.schema, &table.name, &table.query)?;
-    if table.status != crate::model::Status::Suspended {
-        let table = suspend::require(relid, &table.display())?;
-        lifecycle::bind::regrant(&table, plan_of(&table)?.as_ref())?;
-    }
+    suspend::refresh_hint(&table)?;
     cache::definitions_changed()
 }
 
@@ -237,16 +261,16 @@ fn follow_objects(command: &Command, watch: &Rc<Watch>) -> Result<()> {
         for table in stream_tables::users_of(class, object)? {
             if command.tag.contains("FUNCTION") {
                 // The same oid with another body: what it makes of the rows may differ, the rows don't.
-                match crate::pg::query::analyse(&table.tree) {
+                match subxact::run(|| apply::analyse_as_owner(&table)) {
                     Ok(_) => apply::reinitialize(&table, &format!("function {name} was changed"))?,
-                    Err(error) => {
-                        suspend::suspend(&table, Reason::ObjectChanged, &format!("{error}."), None)?
+                    Err(caught) => {
+                        suspend::suspend(&table, Reason::ObjectChanged, &format!("{}.", caught.message))?
                     }
                 }
                 apply::reprint(&table)?;
             } else {
                 let detail = format!("{name}, which its query uses, was changed by {}.", command.tag);
-                suspend::suspend(&table, Reason::Unclassified, &detail, None)?;
+                suspend::suspend(&table, Reason::Unclassified, &detail)?;
             }
         }
     }
@@ -267,22 +291,28 @@ pub fn on_sql_drop(command: &Command) -> Result<()> {
         return Ok(());
     }
     let start = statement_start();
-    as_extension(|| {
-        if !cache::installed()? {
-            return Ok(());
-        }
-        guarded(&[], "a drop was not followed", || {
-            let dropped = dropped_objects()?;
-            if dropped.is_empty() {
+    let outcome = subxact::run(|| {
+        as_extension(|| {
+            if !cache::installed()? {
                 return Ok(());
             }
-            let watch = cache::watch(dependencies::load_watch)?;
-            if let Err(caught) = subxact::run(|| record_dropped(command, &watch, &dropped, start)) {
-                report::degraded("pgtrickle: the shape of a dropped table was not recorded", &caught);
-            }
-            follow_drop(&watch, &dropped)
+            cache::maintenance(|| {
+                let dropped = dropped_objects()?;
+                if dropped.is_empty() {
+                    return Ok(());
+                }
+                let watch = cache::watch(dependencies::load_watch)?;
+                if let Err(caught) = subxact::run(|| record_dropped(command, &watch, &dropped, start)) {
+                    report::degraded("pgtrickle: the shape of a dropped table was not recorded", &caught);
+                }
+                follow_drop(&watch, &dropped)
+            })
         })
-    })
+    });
+    if let Err(caught) = outcome {
+        report::degraded("pgtrickle: a drop was not followed", &caught);
+    }
+    Ok(())
 }
 
 fn dropped_objects() -> Result<Vec<Dropped>> {
@@ -345,7 +375,7 @@ fn follow_drop(watch: &Rc<Watch>, dropped: &[Dropped]) -> Result<()> {
         {
             for table in stream_tables::users_of(d.class, d.object)? {
                 let detail = format!("{}, which its query uses, was dropped.", d.name);
-                suspend::suspend(&table, Reason::ObjectChanged, &detail, None)?;
+                suspend::suspend(&table, Reason::ObjectChanged, &detail)?;
             }
         }
     }

@@ -11,4 +11,4 @@ mod suspend;
 pub use apply::relation_class;
 pub use events::{on_ddl_end, on_sql_drop};
 pub use query::alter_query;
-pub use suspend::{require, resume, suspend_by_hand, suspend_failing, suspend_for_drop};
+pub use suspend::{require, resume, suspend, suspend_by_hand, suspend_failing, suspend_for_drop};

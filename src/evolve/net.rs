@@ -9,7 +9,7 @@ use crate::catalog::stream_tables::{self, StreamTable};
 use crate::cdc;
 use crate::error::Result;
 use crate::evolve::{apply, suspend};
-use crate::model::{Oid, Reason};
+use crate::model::{Oid, Reason, Status};
 use crate::pg::snapshot::Side;
 use crate::snapshot::read_shapes;
 use crate::snapshot::shape::TableShape;
@@ -24,7 +24,7 @@ pub fn verify(
     for source in &oids {
         let Some(shape) = shapes.get(source) else {
             let detail = format!("a source (oid {source}) no longer exists.");
-            suspend::suspend(table, Reason::SourceDropped, &detail, None)?;
+            suspend::suspend(table, Reason::SourceDropped, &detail)?;
             continue;
         };
         let recorded = sources::fingerprint(*source)?;
@@ -41,14 +41,16 @@ pub fn verify(
             stream_tables::set_reinitialize(table.relid, "its change buffer was missing")?;
         }
     }
-    if table.differential {
-        // Repairs what is missing; the mark above makes the refresh start from the tables.
+    let Some(now) = stream_tables::find(table.relid)?.filter(|t| t.status != Status::Suspended) else {
+        return Ok(shapes);
+    };
+    if now.differential {
+        // Repairs what is missing; the marks above make the refresh start from the tables.
         for source in shapes.keys() {
             apply::sync_capture(*source)?;
         }
-        let owner = apply::owner_name(table.owner)?;
-        if stream_tables::find(table.relid)?.is_some_and(|t| t.reinitialize.is_some()) {
-            cdc::grant_buffers(wanted, &owner)?;
+        if now.reinitialize.is_some() {
+            cdc::grant_buffers(wanted, &apply::owner_name(now.owner)?)?;
         }
     }
     Ok(shapes)

@@ -1,7 +1,7 @@
 //! Suspension, loud, and its end.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalog::dependencies;
 use crate::catalog::history::{self, Event};
@@ -11,25 +11,21 @@ use crate::error::{Error, Result};
 use crate::evolve::apply::relation_class;
 use crate::model::{Oid, Reason, Status};
 use crate::monitor::alert;
-use crate::pg::query::{parse, without_columns};
+use crate::pg::query::{parse, print_tree, without_columns};
 use crate::pg::secctx::{Restriction, as_user};
+use crate::pg::snapshot::Side;
 use crate::pg::{cache, report, subxact};
+use crate::snapshot::read_shapes;
 use crate::sqltext;
-
-/// Columns that a query can't use any more.
-pub struct Gone {
-    pub relation: Oid,
-    pub columns: BTreeSet<i16>,
-}
 
 /// Suspends `table` and everything above it. Idempotent: what is suspended keeps its first reason, except that a
 /// suspension from below gives way to one of its own.
-pub fn suspend(table: &StreamTable, reason: Reason, detail: &str, gone: Option<&Gone>) -> Result<()> {
+pub fn suspend(table: &StreamTable, reason: Reason, detail: &str) -> Result<()> {
     let own_reason = table.reason.as_deref() != Some(Reason::UpstreamSuspended.word());
     if table.status == Status::Suspended && (own_reason || reason == Reason::UpstreamSuspended) {
         return Ok(());
     }
-    let hint = hint(table, reason, gone)?;
+    let hint = hint(table, reason)?;
     let word = reason.word();
     let by_hand = reason == Reason::Manual;
     let shown = if by_hand { detail.to_string() } else { format!("SCHEMA_INCOMPATIBLE: {detail}") };
@@ -58,7 +54,7 @@ pub fn suspend(table: &StreamTable, reason: Reason, detail: &str, gone: Option<&
     release_buffers(table.relid)?;
     for above in stream_tables::users_of(relation_class(), table.relid)? {
         let detail = format!("stream table {} below it is suspended.", table.display());
-        suspend(&above, Reason::UpstreamSuspended, &detail, None)?;
+        suspend(&above, Reason::UpstreamSuspended, &detail)?;
     }
     Ok(())
 }
@@ -71,7 +67,7 @@ fn release_buffers(relid: Oid) -> Result<()> {
 }
 
 /// The next call to type. A query in it was analysed with the owner's rights just now, so it runs.
-fn hint(table: &StreamTable, reason: Reason, gone: Option<&Gone>) -> Result<String> {
+fn hint(table: &StreamTable, reason: Reason) -> Result<String> {
     let name = sqltext::literal(&table.display());
     let resume = format!("SELECT pgtrickle.resume_stream_table({name});");
     Ok(match reason {
@@ -80,9 +76,9 @@ fn hint(table: &StreamTable, reason: Reason, gone: Option<&Gone>) -> Result<Stri
         Reason::SourceDropped | Reason::SourceRecreated => format!(
             "Recreate the table with the columns that the query uses and call {resume} or drop it with SELECT pgtrickle.drop_stream_table({name});"
         ),
-        _ => match runnable_query(table, gone)? {
-            Some(query) => format!(
-                "SELECT pgtrickle.alter_stream_table_query({name}, {});",
+        _ => match runnable_query(table)? {
+            Some((query, note)) => format!(
+                "SELECT pgtrickle.alter_stream_table_query({name}, {});{note}",
                 sqltext::dollar_quoted(&query)
             ),
             None => format!(
@@ -92,33 +88,60 @@ fn hint(table: &StreamTable, reason: Reason, gone: Option<&Gone>) -> Result<Stri
     })
 }
 
-/// The stored query if it still runs, else the one without what is gone, if that does.
-fn runnable_query(table: &StreamTable, gone: Option<&Gone>) -> Result<Option<String>> {
-    let mut candidates = vec![table.query.clone()];
-    if let Some(gone) = gone.filter(|g| !g.columns.is_empty())
-        && let Ok(text) = subxact::run(|| without_columns(&table.tree, gone.relation, &gone.columns))
-    {
-        candidates.insert(0, text);
+/// The stored query if it still runs, else the one without the columns that are gone, if that does; with a remark.
+fn runnable_query(table: &StreamTable) -> Result<Option<(String, &'static str)>> {
+    let runs =
+        |query: &str| subxact::run(|| as_user(table.owner, Restriction::UserCode, || parse(query))).is_ok();
+    let gone = missing_columns(table.relid)?;
+    if gone.is_empty() {
+        let printed = subxact::run(|| print_tree(&table.tree)).unwrap_or_else(|_| table.query.clone());
+        return Ok(Some((printed, "")).filter(|(query, _)| runs(query)));
     }
-    Ok(candidates
-        .into_iter()
-        .find(|query| subxact::run(|| as_user(table.owner, Restriction::UserCode, || parse(query))).is_ok()))
+    let without = subxact::run(|| without_columns(&table.tree, &gone)).ok();
+    Ok(without
+        .filter(|query| runs(query))
+        .map(|query| (query, " -- The query without what is gone: check that it still says what you mean.")))
+}
+
+/// Used columns that their sources have no more.
+fn missing_columns(relid: Oid) -> Result<BTreeMap<Oid, BTreeSet<i16>>> {
+    let mut gone: BTreeMap<Oid, BTreeSet<i16>> = BTreeMap::new();
+    let used = dependencies::source_columns(relid)?;
+    let shapes = read_shapes(&used.keys().copied().collect::<Vec<_>>(), Side::After)?;
+    for (source, columns) in used {
+        let Some(shape) = shapes.get(&source) else { continue };
+        let missing: BTreeSet<i16> =
+            columns.into_iter().filter(|c| *c > 0 && shape.column(*c).is_none()).collect();
+        if !missing.is_empty() {
+            gone.insert(source, missing);
+        }
+    }
+    Ok(gone)
+}
+
+/// Names in the hint of a suspended stream table follow renames.
+pub fn refresh_hint(table: &StreamTable) -> Result<()> {
+    let reason = table.reason.as_deref().and_then(Reason::from_word);
+    match reason.filter(|_| table.status == Status::Suspended) {
+        Some(reason) => stream_tables::set_hint(table.relid, &hint(table, reason)?),
+        None => Ok(()),
+    }
 }
 
 /// `suspend_stream_table()`.
 pub fn suspend_by_hand(table: &StreamTable) -> Result<()> {
-    suspend(table, Reason::Manual, "suspended by hand.", None)
+    suspend(table, Reason::Manual, "suspended by hand.")
 }
 
 /// A stream table below is dropped.
 pub fn suspend_for_drop(table: &StreamTable, below: Oid) -> Result<()> {
     let name = stream_tables::find(below)?.map_or_else(|| format!("relation {below}"), |t| t.display());
-    suspend(table, Reason::SourceDropped, &format!("stream table {name} was dropped."), None)
+    suspend(table, Reason::SourceDropped, &format!("stream table {name} was dropped."))
 }
 
 /// The scheduler's last resort.
 pub fn suspend_failing(table: &StreamTable, detail: &str) -> Result<()> {
-    suspend(table, Reason::RefreshFailing, detail, None)
+    suspend(table, Reason::RefreshFailing, detail)
 }
 
 /// `resume_stream_table()`: ends the suspension if the query still fits; contents are computed anew at the next refresh.

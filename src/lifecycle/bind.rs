@@ -80,6 +80,7 @@ pub fn bind(
         create_state(&table, op, &names, &owner)?;
         cdc::grant_buffers(&op.sources(), &owner)?;
         create_row_index(&table, op)?;
+        stream_tables::set_granted(relid, table.owner)?;
     }
     cache::definitions_changed()
 }
@@ -118,8 +119,8 @@ pub fn regrant(table: &StreamTable, analysis: &Analysis) -> Result<()> {
             );
             let grant =
                 format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {state} TO {}", sqltext::ident(&owner));
-            spi::run_once(&grant, &[], Mode::Fresh)?;
+            cdc::outside_extension(&state, || spi::run_once(&grant, &[], Mode::Fresh))?;
         }
     }
-    Ok(())
+    stream_tables::set_granted(table.relid, table.owner)
 }

@@ -36,11 +36,7 @@ pub fn alter(table: &StreamTable, schedule: Option<&str>, mode: RefreshMode) -> 
             })?;
             let (differential, _) = bind::decide(mode, &analysis)?;
             if differential != table.differential {
-                let parsed = crate::pg::query::Parsed {
-                    text: table.query.clone(),
-                    tree,
-                    columns: analysis.columns.clone(),
-                };
+                let parsed = crate::pg::query::Parsed::stored(&table.query, &tree, &analysis);
                 bind::bind(table.relid, &parsed, &analysis, &table.columns, mode)?;
             }
         }

@@ -14,6 +14,16 @@ pub fn buffer_name(source: Oid) -> String {
     format!("changes_{source}")
 }
 
+/// Name of the row trigger on a source; partitions get it from PostgreSQL.
+pub fn row_trigger(source: Oid) -> String {
+    format!("pgtrickle_capture_{source}")
+}
+
+/// Name of the TRUNCATE trigger on a source and on each of its partitions, which don't inherit it.
+pub fn truncate_trigger(source: Oid) -> String {
+    format!("pgtrickle_capture_truncate_{source}")
+}
+
 /// Why a stream table is suspended; the stable word in `reason` columns, DETAIL and NOTIFY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -43,6 +53,26 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All reasons.
+    pub const ALL: [Reason; 11] = [
+        Reason::ColumnDropped,
+        Reason::ColumnTypeChanged,
+        Reason::GenerationChanged,
+        Reason::SourceDropped,
+        Reason::SourceRecreated,
+        Reason::KeyChanged,
+        Reason::UpstreamSuspended,
+        Reason::ObjectChanged,
+        Reason::Unclassified,
+        Reason::Manual,
+        Reason::RefreshFailing,
+    ];
+
+    /// Reads the stored word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Reason::ALL.into_iter().find(|r| r.word() == word)
+    }
+
     /// The stable word.
     pub fn word(self) -> &'static str {
         match self {

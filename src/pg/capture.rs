@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use pgrx::pg_sys;
 
 use crate::error::{Error, Result};
-use crate::model::{INTERNAL_SCHEMA, buffer_name};
+use crate::model::{INTERNAL_SCHEMA, buffer_name, row_trigger, truncate_trigger};
 use crate::pg::cache;
-use crate::pg::spi::c_string;
+use crate::pg::spi::{self, Arg, Mode, c_string};
 
 /// Where a source's changes go, for writes that arrive through one relation (the source or a partition of it).
 struct Route {
@@ -48,9 +48,8 @@ pub unsafe fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
     // SAFETY: checked to be a trigger call; the data structure is valid for the call.
     unsafe {
         let data = trigger_data(fcinfo)?;
-        let trigger = (*data).tg_trigger;
         let event = (*data).tg_event & pg_sys::TRIGGER_EVENT_OPMASK;
-        let source = source_argument(trigger)?;
+        let Some(source) = source_argument(data) else { return Ok(()) };
         if event == pg_sys::TRIGGER_EVENT_TRUNCATE {
             return mark_truncate(source, (*data).tg_relation);
         }
@@ -93,17 +92,39 @@ unsafe fn trigger_data(fcinfo: pg_sys::FunctionCallInfo) -> Result<*mut pg_sys::
     }
 }
 
-unsafe fn source_argument(trigger: *mut pg_sys::Trigger) -> Result<u32> {
-    // SAFETY: tgargs has tgnargs NUL-terminated strings.
+/// The source of a capture trigger. None: a trigger that pgtrickle did not make, or one that a restore brought back with
+/// another database's oid in it. It captures nothing; every refresh checks that its sources' own triggers are there.
+unsafe fn source_argument(data: *mut pg_sys::TriggerData) -> Option<u32> {
+    // SAFETY: trigger data of a trigger call; tgargs has tgnargs NUL-terminated strings.
     unsafe {
-        if (*trigger).tgnargs == 1 {
-            let text = std::ffi::CStr::from_ptr(*(*trigger).tgargs);
-            if let Some(oid) = text.to_str().ok().and_then(|t| t.parse().ok()) {
-                return Ok(oid);
-            }
+        let trigger = (*data).tg_trigger;
+        let event = (*data).tg_event;
+        let is = |mask: u32, wanted: u32| event & mask == wanted;
+        let for_row = is(pg_sys::TRIGGER_EVENT_ROW, pg_sys::TRIGGER_EVENT_ROW);
+        let truncate = is(pg_sys::TRIGGER_EVENT_OPMASK, pg_sys::TRIGGER_EVENT_TRUNCATE);
+        let after = is(pg_sys::TRIGGER_EVENT_TIMINGMASK, pg_sys::TRIGGER_EVENT_AFTER);
+        if (*trigger).tgnargs != 1 || !after || for_row == truncate {
+            return None;
         }
-        Err(Error::Internal("a capture trigger has no source oid".into()))
+        let source = std::ffi::CStr::from_ptr(*(*trigger).tgargs).to_str().ok()?.parse().ok()?;
+        let name = std::ffi::CStr::from_ptr((*trigger).tgname).to_str().ok()?;
+        let ours = if truncate { truncate_trigger(source) } else { row_trigger(source) };
+        (name == ours).then_some(source)
     }
+}
+
+/// Is the relation the source itself, or in its partition tree? Only the source's own rows go into its buffer: whoever
+/// may create a trigger on some table may not write into the buffer of another.
+fn belongs_to(relation: u32, source: u32) -> Result<bool> {
+    if relation == source {
+        return Ok(true);
+    }
+    let rows = spi::run(
+        "SELECT FROM pg_catalog.pg_partition_ancestors($1) WHERE relid = $2",
+        &[Arg::Oid(relation), Arg::Oid(source)],
+        Mode::Fresh,
+    )?;
+    Ok(rows.first().is_some())
 }
 
 /// Builds the route from the descriptors of buffer and written relation. Partitions may number columns differently, so
@@ -114,7 +135,7 @@ unsafe fn find_route(source: u32, relation: pg_sys::Relation) -> Result<Option<R
     // SAFETY: relations are opened and closed here; descriptors are read while open.
     unsafe {
         let buffer = buffer_oid(source)?;
-        if buffer == pg_sys::InvalidOid {
+        if buffer == pg_sys::InvalidOid || !belongs_to((*relation).rd_id.to_u32(), source)? {
             return Ok(None);
         }
         let rel = pg_sys::table_open(buffer, pg_sys::RowExclusiveLock as i32);

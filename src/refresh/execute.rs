@@ -11,9 +11,10 @@ use crate::catalog::{dependencies, history};
 use crate::dvm::delta::{TooManyChangedInputs, maintenance};
 use crate::dvm::{Names, Op};
 use crate::error::{Error, Result};
-use crate::model::{Action, Oid, Outcome, Status};
+use crate::lifecycle::bind;
+use crate::model::{Action, Oid, Outcome, Reason, RefreshMode, Status};
 use crate::pg::lock::{LockMode, Ours, lock_ours, lock_relation};
-use crate::pg::query::{Analysis, analyse};
+use crate::pg::query::{Analysis, Parsed, analyse};
 use crate::pg::secctx::{Restriction, as_extension, as_user, with_settings};
 use crate::pg::snapshot::{own_xid, with_transaction_snapshot};
 use crate::pg::spi::{self, Mode};
@@ -66,11 +67,7 @@ fn take_locks(relid: Oid, sources: &BTreeMap<Oid, BTreeSet<i16>>) -> Result<()> 
         lock_relation(*source, LockMode::AccessShare);
     }
     lock_relation(relid, LockMode::RowExclusive);
-    lock_ours(Ours::StreamTable(relid), true)?;
-    for source in sources.keys() {
-        lock_ours(Ours::Buffer(*source), false)?;
-    }
-    Ok(())
+    lock_ours(Ours::StreamTable(relid), true)
 }
 
 fn refresh_locked(
@@ -84,35 +81,131 @@ fn refresh_locked(
         return Err(suspended(&before));
     }
     let shapes = evolve::net::verify(&before, sources)?;
-    // Everything from here on reads through this one snapshot.
-    with_transaction_snapshot(|| {
-        let table = load(relid)?;
+    let mut table = load(relid)?;
+    if table.status != Status::Suspended {
+        table = follow_surroundings(table)?;
+    }
+    let mut forced = None;
+    // Twice at most: the second time with contents to be computed anew.
+    loop {
         if table.status == Status::Suspended {
             return Ok(Outcome::quiet(Action::Suspended));
         }
-        let analysis = plan_of(&table)?;
-        let op = analysis.plan.as_ref().ok().filter(|_| table.differential);
-        let step = choose(&facts(&table, op, full, sources)?);
-        if step == Step::Nothing {
-            return Ok(Outcome::quiet(Action::NoChange));
+        if table.differential && (forced.is_some() || computes_anew(&table, full)) {
+            // What is trimmed of a buffer while contents are computed would be missing after it: nobody may, from
+            // before the snapshot on.
+            for source in sources.keys() {
+                lock_ours(Ours::Buffer(*source), false)?;
+            }
         }
-        let run = Run { table: &table, op, shapes: &shapes };
+        let attempt = Attempt { full, forced: forced.clone(), sources, shapes: &shapes, started };
+        match with_transaction_snapshot(|| attempt.run(&table))? {
+            Ran::Done(outcome) => {
+                if !matches!(outcome.action, Action::NoChange | Action::Suspended) {
+                    trim(sources)?;
+                }
+                return Ok(outcome);
+            }
+            Ran::Anew(why) if forced.is_none() => forced = Some(why),
+            Ran::Anew(why) => {
+                return Err(Error::Internal(format!("computing anew asked for itself: {why:?}")));
+            }
+        }
+    }
+}
+
+/// Is it known before the snapshot is taken that contents will be computed anew?
+fn computes_anew(table: &StreamTable, full: bool) -> bool {
+    full || table.status == Status::Uninitialized || table.reinitialize.is_some() || table.frontier.is_none()
+}
+
+/// Owner and plan as they are now: privileges follow a change of owner; a plan that no longer holds is replaced.
+fn follow_surroundings(table: StreamTable) -> Result<StreamTable> {
+    let analysis = plan_of(&table)?;
+    if table.differential && analysis.plan.is_err() {
+        if table.mode == RefreshMode::Differential {
+            let (_, reasons) = bind::decide(RefreshMode::Auto, &analysis)?;
+            let detail = format!("it can't be refreshed differentially any more: {}.", reasons.join("; "));
+            evolve::suspend(&table, Reason::ObjectChanged, &detail)?;
+        } else {
+            bind::bind(
+                table.relid,
+                &Parsed::stored(&table.query, &table.tree, &analysis),
+                &analysis,
+                &table.columns,
+                table.mode,
+            )?;
+        }
+        return load(table.relid);
+    }
+    if table.differential && table.owner != table.granted_to {
+        bind::regrant(&table, &analysis)?;
+    }
+    Ok(table)
+}
+
+/// One try at one snapshot.
+struct Attempt<'a> {
+    full: bool,
+    /// Why contents must be computed anew, found out by the try before.
+    forced: Option<Anew>,
+    sources: &'a BTreeMap<Oid, BTreeSet<i16>>,
+    shapes: &'a BTreeMap<Oid, TableShape>,
+    started: Instant,
+}
+
+/// How a try ended.
+enum Ran {
+    Done(Outcome),
+    /// Contents have to be computed anew, at another snapshot.
+    Anew(Anew),
+}
+
+/// Why the changes alone were not enough.
+#[derive(Debug, Clone)]
+enum Anew {
+    Full(String),
+    Diverged,
+}
+
+impl Attempt<'_> {
+    /// Everything in here reads through the one active snapshot.
+    fn run(&self, table: &StreamTable) -> Result<Ran> {
+        let analysis = plan_of(table)?;
+        let op = analysis.plan.as_ref().ok().filter(|_| table.differential);
+        let mut facts = facts(table, op, self.full, self.sources)?;
+        match &self.forced {
+            Some(Anew::Diverged) => facts.reinitialize = Some("its contents had diverged".into()),
+            Some(Anew::Full(why)) => facts.full_needed = Some(why.clone()),
+            None if facts.full_needed.is_some() && !computes_anew(table, self.full) => {
+                return Ok(Ran::Anew(Anew::Full("a source was truncated".into())));
+            }
+            None => {}
+        }
+        let step = choose(&facts);
+        if step == Step::Nothing {
+            return Ok(Ran::Done(Outcome::quiet(Action::NoChange)));
+        }
+        let run = Run { table, op, shapes: self.shapes };
         let consumed = cache::next_epoch();
-        let (outcome, detail) = run.step(step)?;
+        let (mut outcome, detail) = match run.step(step)? {
+            Stepped::Done(outcome, detail) => (outcome, detail),
+            Stepped::Anew(why) => return Ok(Ran::Anew(why)),
+        };
         let frontier = spi::run("SELECT pg_catalog.pg_current_snapshot()", &[], Mode::Read)?;
         let Some(mut row) = frontier.first() else {
             return Err(Error::Internal("no current snapshot".into()));
         };
-        stream_tables::set_frontier(relid, &row.text(0)?, &own_xid(), consumed)?;
-        history::completed(&table, started.elapsed(), outcome, detail.as_deref())?;
-        Ok(outcome)
-    })
-    .and_then(|outcome| {
-        if outcome.action != Action::NoChange && outcome.action != Action::Suspended {
-            trim(sources)?;
+        stream_tables::set_frontier(table.relid, &row.text(0)?, &own_xid(), consumed)?;
+        let quiet = outcome.inserted + outcome.updated + outcome.deleted == 0;
+        if quiet && op.is_none() && outcome.action == Action::Full && table.status == Status::Active {
+            // Computed, compared, and found equal: only the time of it is written.
+            outcome.action = Action::NoChange;
+        } else {
+            history::completed(table, self.started.elapsed(), outcome, detail.as_deref())?;
         }
-        Ok(outcome)
-    })
+        Ok(Ran::Done(outcome))
+    }
 }
 
 /// After the frontier is written; a fresh snapshot sees it.
@@ -152,8 +245,8 @@ fn facts(
         differential: op.is_some(),
         full_wanted,
         reinitialize: table.reinitialize.clone(),
+        full_needed: None,
         changed: BTreeSet::new(),
-        truncated: BTreeSet::new(),
     };
     if table.status == Status::Uninitialized || facts.reinitialize.is_some() || op.is_none() {
         return Ok(facts);
@@ -168,10 +261,16 @@ fn facts(
             facts.changed.insert(*source);
         }
         if marks > 0 {
-            facts.truncated.insert(*source);
+            facts.full_needed = Some("a source was truncated".into());
         }
     }
     Ok(facts)
+}
+
+/// How a step ended.
+enum Stepped {
+    Done(Outcome, Option<String>),
+    Anew(Anew),
 }
 
 struct Run<'a> {
@@ -181,37 +280,30 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn step(&self, step: Step) -> Result<(Outcome, Option<String>)> {
+    fn step(&self, step: Step) -> Result<Stepped> {
         let names = naming::names(self.table, self.shapes)?;
-        match (step, self.op) {
-            (Step::Nothing, _) => Ok((Outcome::quiet(Action::NoChange), None)),
-            (Step::Full { why }, op) => Ok((rebuild(self.table, op, &names, Action::Full)?, Some(why))),
-            (Step::Reinitialize { why }, op) => {
-                Ok((rebuild(self.table, op, &names, Action::Reinitialize)?, Some(why)))
-            }
-            (Step::Differential(changed), Some(op)) => self.differential(op, &names, &changed),
+        let (action, why) = match (step, self.op) {
+            (Step::Nothing, _) => return Ok(Stepped::Done(Outcome::quiet(Action::NoChange), None)),
+            (Step::Differential(changed), Some(op)) => return self.differential(op, &names, &changed),
             (Step::Differential(_), None) => {
-                Err(Error::Internal("a differential step without a plan".into()))
+                return Err(Error::Internal("a differential step without a plan".into()));
             }
-        }
+            (Step::Full { why }, _) => (Action::Full, why),
+            (Step::Reinitialize { why }, _) => (Action::Reinitialize, why),
+        };
+        Ok(Stepped::Done(rebuild(self.table, self.op, &names, action)?, Some(why)))
     }
 
-    fn differential(
-        &self,
-        op: &Op,
-        names: &Names,
-        changed: &BTreeSet<Oid>,
-    ) -> Result<(Outcome, Option<String>)> {
+    fn differential(&self, op: &Op, names: &Names, changed: &BTreeSet<Oid>) -> Result<Stepped> {
         let sql = match maintenance(op, names, changed) {
             Ok(sql) => sql,
             Err(TooManyChangedInputs(n)) => {
-                let why = format!("{n} inputs of one join changed at once");
-                return Ok((rebuild(self.table, Some(op), names, Action::Full)?, Some(why)));
+                return Ok(Stepped::Anew(Anew::Full(format!("{n} inputs of one join changed at once"))));
             }
         };
         remember_statement(self.table.relid, &sql);
         let table = self.table;
-        let frontier = table.frontier.as_deref().unwrap_or("1:1:");
+        let frontier = table.frontier.as_deref().ok_or_else(|| Error::Internal("no frontier".into()))?;
         let (outcome, mismatches) = with_settings(DELTA_SETTINGS, || {
             as_user(table.owner, Restriction::UserCode, || {
                 let args = cdc::frontier_args(frontier, &table.own_xid, table.epoch.into());
@@ -219,14 +311,14 @@ impl Run<'_> {
             })
         })?;
         if mismatches == 0 {
-            return Ok((outcome, None));
+            return Ok(Stepped::Done(outcome, None));
         }
         report::warning(
             &format!("stream table {} had diverged and is computed anew", table.display()),
             &format!("reason=DIVERGED: {mismatches} rows did not match the maintenance state."),
             "Nothing needs to be done. Please report it if you know of no manual change to it.",
         );
-        Ok((rebuild(table, Some(op), names, Action::Reinitialize)?, Some("its contents had diverged".into())))
+        Ok(Stepped::Anew(Anew::Diverged))
     }
 }
 

@@ -31,8 +31,18 @@ pub fn names(table: &StreamTable, sources: &BTreeMap<Oid, TableShape>) -> Result
         tables,
         target: table.quoted(),
         target_columns: target_columns(table)?,
+        unique: has_unique_index(table.relid)?,
         state_prefix: format!("{}.{}", sqltext::ident(cdc::INTERNAL_SCHEMA), state_base(table.relid)),
     })
+}
+
+fn has_unique_index(relid: Oid) -> Result<bool> {
+    let rows = spi::run(
+        "SELECT FROM pg_catalog.pg_index WHERE indrelid = $1 AND (indisunique OR indisexclusion) LIMIT 1",
+        &[Arg::Oid(relid)],
+        Mode::Fresh,
+    )?;
+    Ok(rows.first().is_some())
 }
 
 /// The stream table's columns in the query's order, quoted.

@@ -13,12 +13,12 @@ pub struct Facts {
     pub differential: bool,
     /// The caller asked for `full`.
     pub full_wanted: bool,
-    /// Why contents must be computed anew.
+    /// Why contents must be computed anew, by something that happened to a source or to the contents.
     pub reinitialize: Option<String>,
+    /// Why the changes can't be applied one by one this time.
+    pub full_needed: Option<String>,
     /// Sources with unconsumed changes.
     pub changed: BTreeSet<Oid>,
-    /// Sources that were truncated since.
-    pub truncated: BTreeSet<Oid>,
 }
 
 /// The work to do.
@@ -45,11 +45,11 @@ pub fn choose(facts: &Facts) -> Step {
     if let Some(why) = &facts.reinitialize {
         return Step::Reinitialize { why: why.clone() };
     }
+    if let Some(why) = &facts.full_needed {
+        return Step::Full { why: why.clone() };
+    }
     if !facts.differential || facts.full_wanted {
         return Step::Full { why: "the whole query is computed".into() };
-    }
-    if !facts.truncated.is_empty() {
-        return Step::Full { why: "a source was truncated".into() };
     }
     if facts.changed.is_empty() {
         return Step::Nothing;

@@ -35,11 +35,12 @@ pub fn create_state(table: &StreamTable, op: &Op, names: &Names, owner: &str) ->
     for (id, select) in state_tables(op, names) {
         let name = names.state(id);
         spi::run_once(&format!("CREATE TABLE {name} AS {select} WITH NO DATA"), &[], Mode::Fresh)?;
-        spi::run_once(&format!("ALTER EXTENSION pgtrickle ADD TABLE {name}"), &[], Mode::Fresh)?;
         spi::run_once(&format!("CREATE INDEX ON {name} (h)"), &[], Mode::Fresh)?;
         let grant = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {name} TO {}", sqltext::ident(owner));
         spi::run_once(&grant, &[], Mode::Fresh)?;
         create_guard(&name, "INSERT OR UPDATE OR DELETE")?;
+        // Last: see `cdc::outside_extension`.
+        spi::run_once(&format!("ALTER EXTENSION pgtrickle ADD TABLE {name}"), &[], Mode::Fresh)?;
     }
     drop_orphan_state(table, op)
 }

@@ -194,7 +194,7 @@ fn an_unlogged_source_is_refused_or_never_stale() {
         Err(e) => assert!(support::db_error(&e).detail.starts_with("reason="), "{}", support::describe(&e)),
         Ok(()) => {
             exec(&mut c, "INSERT INTO u VALUES (11, 11)");
-            differential(&mut c, "s");
+            refresh(&mut c, "s");
             drop(c);
             cluster.stop(support::Stop::Immediate);
             cluster.start_again();

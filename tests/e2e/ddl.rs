@@ -120,7 +120,7 @@ fn changes_that_need_nothing() {
 }
 
 /// Cases are independent databases; two at a time.
-pub fn for_each_in_threads<T: Sync>(cases: &[T], f: impl Fn(&T) + Sync) {
+pub fn for_each_in_threads<T: Sync + std::fmt::Debug>(cases: &[T], f: impl Fn(&T) + Sync) {
     let next = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|s| {
         let workers: Vec<_> = (0..2)
@@ -132,11 +132,9 @@ pub fn for_each_in_threads<T: Sync>(cases: &[T], f: impl Fn(&T) + Sync) {
                         let Some(case) = cases.get(i) else { break };
                         let end = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(case)));
                         if let Err(p) = end {
-                            complaints.push(
-                                p.downcast_ref::<String>()
-                                    .cloned()
-                                    .unwrap_or_else(|| "case panicked".to_string()),
-                            );
+                            let said = p.downcast_ref::<String>().cloned();
+                            complaints
+                                .push(format!("{case:?}\n{}", said.unwrap_or_else(|| "panicked".into())));
                         }
                     }
                     complaints
@@ -520,7 +518,12 @@ fn changes_of_what_the_query_is_made_of() {
         exec(&mut c, make);
         create(&mut c, "s", "SELECT id, v2, d, o, m FROM vw WHERE m = 'ok'");
         create(&mut c, "g", "SELECT count(*) AS n, sum(twice(v)) AS v FROM t");
-        exec(&mut c, ddl);
+        if let Err(e) = c.batch_execute(ddl) {
+            // A CASCADE that would take a column of the stream table itself.
+            let e = support::db_error(&e);
+            assert!(ddl.contains("CASCADE") && e.detail.starts_with("reason=PROTECTED"), "blocked: {e:?}");
+            return;
+        }
         for s in ["s", "g"] {
             println!("{ddl}: {s} is {}", right_or_suspended(&mut c, s));
         }

@@ -27,7 +27,7 @@ const NAMES: &[&str] = &[
     "dash--dash",
     "/*comment*/",
     "a_name_of_exactly_sixty_three_bytes_that_is_the_longest_allowed",
-    "ää_name_of_exactly_sixty_three_bytes_with_two_letters_of_two__",
+    "ää_name_of_exactly_sixty_three_bytes_with_letters_of_two__ä_",
 ];
 
 #[test]

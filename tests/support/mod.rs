@@ -708,17 +708,18 @@ pub fn assert_equal(client: &mut impl GenericClient, stream_table: &str, query: 
 pub fn difference(client: &mut impl GenericClient, stream_table: &str, query: &str) -> Option<String> {
     const SHOWN: usize = 20;
     let query = query.trim().trim_end_matches(';');
+    // Each side is computed once, for both directions.
     let side = |label: &str, minuend: &str, subtrahend: &str| {
         format!(
-            "SELECT '{label}' AS side, r::text AS row, count(*) OVER () AS n \
-             FROM (({minuend}) EXCEPT ALL ({subtrahend})) r"
+            "(SELECT '{label}' AS side, r::text AS row, count(*) OVER () AS n \
+             FROM (SELECT * FROM {minuend} EXCEPT ALL SELECT * FROM {subtrahend}) r LIMIT {SHOWN})"
         )
     };
-    let table = format!("TABLE {stream_table}");
     let comparison = format!(
-        "({} LIMIT {SHOWN}) UNION ALL ({} LIMIT {SHOWN})",
-        side("missing", query, &table),
-        side("surplus", &table, query)
+        "WITH of_query AS MATERIALIZED ({query}), of_table AS MATERIALIZED (TABLE {stream_table}) \
+         {} UNION ALL {}",
+        side("missing", "of_query", "of_table"),
+        side("surplus", "of_table", "of_query")
     );
     let rows = client.query(&comparison, &[]).unwrap_or_else(|e| {
         panic!("{stream_table} can't be compared with its query: {}\n{comparison}", describe(&e))

@@ -3,6 +3,7 @@
 mod classify;
 mod dag;
 mod diff;
+mod docs;
 mod error;
 mod layering;
 mod properties;

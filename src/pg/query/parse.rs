@@ -27,6 +27,13 @@ pub struct Parsed {
     pub columns: Vec<OutputColumn>,
 }
 
+impl Parsed {
+    /// What is stored of a query, with its present picture.
+    pub fn stored(text: &str, tree: &str, analysis: &Analysis) -> Self {
+        Parsed { text: text.to_string(), tree: tree.to_string(), columns: analysis.columns.clone() }
+    }
+}
+
 /// Parses and resolves `text` with the current user's rights and search_path. Errors of PostgreSQL are raised as such.
 pub fn parse(text: &str) -> Result<Parsed> {
     let text = c_string(text)?;
@@ -156,11 +163,12 @@ unsafe fn check_analysed(query: *mut pg_sys::Query) -> Result<()> {
         if (*query).hasForUpdate || !(*query).rowMarks.is_null() {
             return Err(Error::NotASelect { found: "SELECT FOR UPDATE or SHARE".into() });
         }
-        if !(*query).limitCount.is_null() && (*query).sortClause.is_null() {
+        if !((*query).limitCount.is_null() && (*query).limitOffset.is_null()) && (*query).sortClause.is_null()
+        {
             return Err(Error::Refused {
                 reason: "LIMIT_WITHOUT_ORDER",
-                what: "LIMIT without ORDER BY: which rows it returns is not defined".into(),
-                hint: "Add ORDER BY over a unique set of columns, or remove LIMIT.".into(),
+                what: "LIMIT or OFFSET without ORDER BY: which rows it returns is not defined".into(),
+                hint: "Add ORDER BY over a unique set of columns, or remove LIMIT and OFFSET.".into(),
             });
         }
         Ok(())

@@ -5,7 +5,7 @@
 //! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
 //! type that their names say; those that walk trees get the context that their caller passes along with them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pgrx::pg_sys;
 use pgrx::{PgList, pg_guard};
@@ -16,15 +16,14 @@ use crate::model::Oid;
 use crate::pg::compat;
 
 struct Gone<'a> {
-    relation: Oid,
-    attnums: &'a BTreeSet<i16>,
+    columns: &'a BTreeMap<Oid, BTreeSet<i16>>,
     stack: Vec<*mut pg_sys::Query>,
     hit: bool,
 }
 
-/// The text of `tree` without `attnums` of `relation`.
-pub fn without_columns(tree: &str, relation: Oid, attnums: &BTreeSet<i16>) -> Result<String> {
-    let mut gone = Gone { relation, attnums, stack: Vec::new(), hit: false };
+/// The text of `tree` without these columns (attribute numbers by relation).
+pub fn without_columns(tree: &str, columns: &BTreeMap<Oid, BTreeSet<i16>>) -> Result<String> {
+    let mut gone = Gone { columns, stack: Vec::new(), hit: false };
     // SAFETY: the tree is ours alone; lists are replaced, never freed.
     unsafe {
         let query = read_tree(tree)?;
@@ -153,7 +152,7 @@ unsafe fn is_gone(gone: &Gone, var: *mut pg_sys::Var) -> bool {
         let Some(depth) = gone.stack.len().checked_sub(1 + (*var).varlevelsup as usize) else { return false };
         let Ok(index) = usize::try_from((*var).varno - 1) else { return false };
         PgList::<pg_sys::RangeTblEntry>::from_pg((*gone.stack[depth]).rtable).get_ptr(index).is_some_and(
-            |rte| (*rte).relid.to_u32() == gone.relation && gone.attnums.contains(&(*var).varattno),
+            |rte| gone.columns.get(&(*rte).relid.to_u32()).is_some_and(|c| c.contains(&(*var).varattno)),
         )
     }
 }

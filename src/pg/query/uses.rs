@@ -153,6 +153,16 @@ impl Collector {
             if (*rte).rtekind == pg_sys::RTEKind::RTE_RELATION {
                 let role = if (*var).varattno == 0 { Some(Role::WholeRow) } else { self.role };
                 self.add(UseKind::Source, class, (*rte).relid.to_u32(), (*var).varattno, role);
+            } else if (*rte).rtekind == pg_sys::RTEKind::RTE_SUBQUERY && (*var).varattno > 0 {
+                // What a view's or subquery's column is used for, its own columns are used for too.
+                let targets = PgList::<pg_sys::TargetEntry>::from_pg((*(*rte).subquery).targetList);
+                if let Some(te) = targets.get_ptr((*var).varattno as usize - 1) {
+                    let above = self.stack.split_off(depth + 1);
+                    self.stack.push((*rte).subquery);
+                    visit((*te).expr.cast(), std::ptr::from_mut(self).cast());
+                    self.stack.truncate(depth + 1);
+                    self.stack.extend(above);
+                }
             } else if (*rte).rtekind == pg_sys::RTEKind::RTE_JOIN || compat::is_group_rte(rte) {
                 let resolved = compat::resolve_aliases(query, pg_sys::copyObjectImpl(var.cast()).cast());
                 if (*resolved).type_ != pg_sys::NodeTag::T_Var || resolved_differs(resolved.cast(), var) {
