@@ -1,13 +1,17 @@
--- (check, status, detail); $1: the library is preloaded.
+-- (check, status, detail); $1: the library is preloaded; $2: the user who asks, who is told of the stream tables that he can
+-- read or owns; $3: refreshing by schedule is enabled.
 WITH st AS (
   SELECT s.*, pg_catalog.format('%I.%I', s.table_schema, s.table_name) AS name FROM pgtrickle.pgt_stream_tables s
+  LEFT JOIN pg_catalog.pg_class c ON c.oid = s.relid
+  WHERE c.oid IS NULL OR pg_catalog.pg_has_role($2, c.relowner, 'USAGE') OR pg_catalog.has_table_privilege($2, c.oid, 'SELECT')
 )
 SELECT 'library preloaded', CASE WHEN $1 THEN 'OK' ELSE 'WARN' END,
        CASE WHEN $1 THEN 'pgtrickle is in shared_preload_libraries'
             ELSE 'pgtrickle is not in shared_preload_libraries: nothing is refreshed by schedule' END
 UNION ALL
-SELECT 'scheduler', CASE WHEN n > 0 THEN 'OK' ELSE 'WARN' END,
-       CASE WHEN n > 0 THEN 'the worker of this database is running' ELSE 'the worker of this database is not running' END
+SELECT 'scheduler', CASE WHEN n > 0 AND $3 THEN 'OK' ELSE 'WARN' END,
+       CASE WHEN NOT $3 THEN 'pg_trickle.enabled is off: nothing is refreshed by schedule'
+            WHEN n > 0 THEN 'the worker of this database is running' ELSE 'the worker of this database is not running' END
 FROM (SELECT count(*) AS n FROM pg_catalog.pg_stat_activity
       WHERE backend_type = 'pgtrickle worker' AND datname = pg_catalog.current_database()) w
 WHERE $1
@@ -21,13 +25,13 @@ UNION ALL
 SELECT 'stream tables suspended', 'OK', 'none' WHERE NOT EXISTS (SELECT FROM st WHERE status = 'suspended')
 UNION ALL
 SELECT 'stream table ' || name, CASE WHEN reason = 'MANUAL' THEN 'WARN' ELSE 'FAIL' END,
-       'suspended: ' || reason || ': ' || detail || ' ' || hint
+       name || ' is suspended: ' || reason || ': ' || detail || ' ' || hint
 FROM st WHERE status = 'suspended'
 UNION ALL
-SELECT 'stream table ' || name, 'WARN', 'the next refresh computes it anew, since ' || reinitialize
+SELECT 'stream table ' || name, 'WARN', 'the next refresh computes ' || name || ' anew, since ' || reinitialize
 FROM st WHERE status = 'active' AND reinitialize IS NOT NULL
 UNION ALL
-SELECT 'stream table ' || name, 'WARN', 'the last refresh by schedule failed: ' || h.detail
+SELECT 'stream table ' || name, 'WARN', 'the last refresh of ' || name || ' by schedule failed: ' || h.detail
 FROM st CROSS JOIN LATERAL (
   SELECT r.status, r.detail FROM pgtrickle.pgt_refresh_history r WHERE r.relid = st.relid ORDER BY r.id DESC LIMIT 1
 ) h WHERE st.status <> 'suspended' AND h.status = 'failed'

@@ -201,7 +201,7 @@ LANGUAGE c SET search_path = pg_catalog, pg_temp AS '@MODULE_PATHNAME@', '@FUNCT
 "#)]
 fn suspend_stream_table(stream_table: Option<pg_sys::Oid>) -> Result<(), ErrorReport> {
     let table = owned(stream_table)?;
-    Ok(lifecycle::locked(table.relid, |table| evolve::suspend_by_hand(table))?)
+    Ok(lifecycle::locked(table.relid, evolve::suspend_by_hand)?)
 }
 
 /// Goes on refreshing.
@@ -211,7 +211,7 @@ LANGUAGE c SET search_path = pg_catalog, pg_temp AS '@MODULE_PATHNAME@', '@FUNCT
 "#)]
 fn resume_stream_table(stream_table: Option<pg_sys::Oid>) -> Result<(), ErrorReport> {
     let table = owned(stream_table)?;
-    Ok(lifecycle::run_as_caller(|| lifecycle::locked(table.relid, |table| evolve::resume(table)))?)
+    Ok(lifecycle::run_as_caller(|| lifecycle::locked(table.relid, evolve::resume))?)
 }
 
 /// How a stream table is kept.
@@ -236,16 +236,14 @@ fn explain_refresh(
 #[pg_extern(sql = r#"
 CREATE FUNCTION pgtrickle.health_check() RETURNS TABLE ("check" text, status text, detail text)
 LANGUAGE c SET search_path = pg_catalog, pg_temp AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
--- It names all stream tables and their queries' columns.
-REVOKE EXECUTE ON FUNCTION pgtrickle.health_check() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION pgtrickle.health_check() TO pg_monitor;
 "#)]
 #[allow(clippy::type_complexity)] // the row type of a table function
 fn health_check() -> Result<
     TableIterator<'static, (name!(check, String), name!(status, String), name!(detail, String))>,
     ErrorReport,
 > {
-    Ok(TableIterator::new(as_extension(monitor::health::check)?))
+    let user = current_user();
+    Ok(TableIterator::new(as_extension(|| monitor::health::check(user))?))
 }
 
 /// Has a stream table changes to consume? For the view `stream_tables`.

@@ -13,6 +13,9 @@ pub struct Tail {
     pub deleted: String,
 }
 
+/// Columns in the hash by which rows are found; an index expression over many more does not fit into the catalog.
+pub const MAX_HASHED: usize = 32;
+
 /// Makes the INSERT wait for the DELETE: a unique index of the user's must see the old row gone.
 const AFTER_DELETE: &str = "(SELECT count(*) FROM del) >= 0";
 
@@ -52,15 +55,18 @@ fn match_target(target: &Names, positions: &[usize]) -> String {
     let deltas: Vec<String> = positions.iter().map(|p| format!("z.c{p}")).collect();
     let terms: Vec<String> =
         columns.iter().zip(&deltas).map(|(t, z)| format!("{t} IS NOT DISTINCT FROM {z}")).collect();
-    format!("{} = {} AND {}", row_hash(&columns), row_hash(&deltas), terms.join(" AND "))
+    let hash = |list: &[String]| row_hash(&list[..list.len().min(MAX_HASHED)]);
+    format!("{} = {} AND {}", hash(&columns), hash(&deltas), terms.join(" AND "))
 }
 
-/// The columns that identify a row for `apply`; the stream table's index is over their hash.
+/// The columns that are in the hash by which `apply` finds rows; the stream table's index is over it.
 pub fn match_positions(columns: usize, key: Option<Vec<usize>>) -> Vec<usize> {
-    match key {
+    let mut positions = match key {
         Some(key) if !key.is_empty() && key.len() < columns => key,
         _ => (1..=columns).collect(),
-    }
+    };
+    positions.truncate(MAX_HASHED);
+    positions
 }
 
 fn bag(n: usize, target: &Names) -> Tail {
@@ -88,6 +94,7 @@ fn bag(n: usize, target: &Names) -> Tail {
         checks: vec![
             "(SELECT coalesce(sum(-w), 0) FROM z WHERE w < 0) - (SELECT count(*) FROM zd WHERE n <= -w)"
                 .into(),
+            INSERTED.into(),
         ],
         inserted: "ins".into(),
         updated: "upd".into(),

@@ -138,7 +138,7 @@ impl Builder<'_> {
                 })
                 .collect();
             let weights: Vec<String> = chosen.iter().map(|i| format!("r{}.w", s.inputs[*i].0)).collect();
-            let sign = if chosen.len() % 2 == 0 { "-" } else { "" };
+            let sign = if chosen.len().is_multiple_of(2) { "-" } else { "" };
             let list = format!("{}, {sign}({}) AS w", named(&s.exprs), weights.join(" * "));
             terms.push(spj_select(&list, &s.quals, &from));
         }

@@ -111,7 +111,7 @@ fn protect(watch: &Rc<Watch>, dirty: &[Oid], start: Option<u32>) -> Result<()> {
         let columns = |s: &TableShape| {
             s.columns
                 .iter()
-                .map(|c| (c.attnum, c.type_oid, c.typmod, c.generated.clone()))
+                .map(|c| (c.attnum, c.name.clone(), c.type_oid, c.typmod, c.generated.clone()))
                 .collect::<Vec<_>>()
         };
         let Some(before) = before.get(oid) else { continue };

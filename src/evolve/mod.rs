@@ -4,6 +4,7 @@
 pub mod apply;
 mod cure;
 mod events;
+mod kept;
 pub mod net;
 mod query;
 mod suspend;

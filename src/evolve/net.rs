@@ -14,21 +14,25 @@ use crate::pg::snapshot::Side;
 use crate::snapshot::read_shapes;
 use crate::snapshot::shape::TableShape;
 
-/// Shapes of the sources of `table`; changes that no event told of are judged now.
+/// Shapes of the sources of `table`; changes that no event told of are judged now. True: nothing was found.
 pub fn verify(
     table: &StreamTable,
     wanted: &BTreeMap<Oid, BTreeSet<i16>>,
-) -> Result<BTreeMap<Oid, TableShape>> {
+) -> Result<(BTreeMap<Oid, TableShape>, bool)> {
     let oids: Vec<Oid> = wanted.keys().copied().collect();
     let shapes = read_shapes(&oids, Side::After)?;
+    let known = sources::known(&oids)?;
+    let mut same = true;
     for source in &oids {
         let Some(shape) = shapes.get(source) else {
             let detail = format!("a source (oid {source}) no longer exists.");
             suspend::suspend(table, Reason::SourceDropped, &detail)?;
+            same = false;
             continue;
         };
-        let recorded = sources::fingerprint(*source)?;
-        if recorded.as_deref() != Some(shape.fingerprint()?.as_str()) {
+        let facts = known.get(source);
+        if facts.map(|k| k.fingerprint.as_str()) != Some(shape.fingerprint()?.as_str()) {
+            same = false;
             if let Some(before) = sources::shape(*source)? {
                 apply::source_changed(&before, shape, None)?;
                 apply::record(shape, Why::Change, "noticed before a refresh")?;
@@ -37,21 +41,28 @@ pub fn verify(
                 apply::record(shape, Why::Source, "noticed before a refresh")?;
             }
         }
-        if table.differential && !cdc::buffer_exists(*source)? {
+        if table.differential && !facts.is_some_and(|k| k.has_buffer) {
+            same = false;
             stream_tables::set_reinitialize(table.relid, "its change buffer was missing")?;
         }
     }
-    let Some(now) = stream_tables::find(table.relid)?.filter(|t| t.status != Status::Suspended) else {
-        return Ok(shapes);
-    };
-    if now.differential {
-        // Repairs what is missing; the marks above make the refresh start from the tables.
-        for source in shapes.keys() {
-            apply::sync_capture(*source)?;
-        }
-        if now.reinitialize.is_some() {
-            cdc::grant_buffers(wanted, &apply::owner_name(now.owner)?)?;
-        }
+    if !same {
+        repair(table.relid, wanted)?;
     }
-    Ok(shapes)
+    Ok((shapes, same))
+}
+
+/// Makes what capture lacks; the marks that were set make the refresh start from the tables.
+fn repair(relid: Oid, wanted: &BTreeMap<Oid, BTreeSet<i16>>) -> Result<()> {
+    let Some(now) = stream_tables::find(relid)?.filter(|t| t.status != Status::Suspended && t.differential)
+    else {
+        return Ok(());
+    };
+    for source in wanted.keys() {
+        apply::sync_capture(*source)?;
+    }
+    if now.reinitialize.is_some() {
+        cdc::grant_buffers(wanted, &apply::owner_name(now.owner)?)?;
+    }
+    Ok(())
 }

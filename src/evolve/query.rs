@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::kept;
 use crate::catalog::dependencies;
 use crate::catalog::history::{self, Event};
 use crate::catalog::snapshots::Why;
@@ -12,11 +13,11 @@ use crate::evolve::apply::{self, Known};
 use crate::evolve::suspend::resume_above;
 use crate::lifecycle::{bind, run_as_caller};
 use crate::model::{Oid, Outcome, Status};
-use crate::pg::cache;
 use crate::pg::lock::{LockMode, Ours, lock_ours, lock_relation};
 use crate::pg::query::{Analysis, OutputColumn, Parsed, analyse, parse};
 use crate::pg::secctx::{PINNED, Restriction, as_extension, as_user, with_settings};
 use crate::pg::spi::{self, Arg, Mode};
+use crate::pg::{cache, subxact};
 use crate::refresh::refresh;
 use crate::snapshot::shape_now;
 use crate::sqltext;
@@ -75,19 +76,15 @@ fn replace(table: &StreamTable, parsed: &Parsed, analysis: &Analysis) -> Result<
     }
     let have = columns(table.relid)?;
     let steps = column_steps(&have, &parsed.columns)?;
-    lock_relation(
-        table.relid,
-        if steps.is_empty() { LockMode::RowExclusive } else { LockMode::AccessExclusive },
-    );
+    let reshaped = !steps.is_empty() || !out_of_order(&have, &parsed.columns).is_empty();
+    lock_relation(table.relid, if reshaped { LockMode::AccessExclusive } else { LockMode::RowExclusive });
     lock_ours(Ours::StreamTable(table.relid), true)?;
     let before = shape_now(table.relid)?;
-    if !steps.is_empty() {
+    if reshaped {
         bind::drop_row_index(table)?;
         // Emptied first, so that no conversion of old values is needed; readers wait for the commit anyway.
         spi::run_once(&format!("TRUNCATE {}", table.quoted()), &[], Mode::Fresh)?;
-        for step in &steps {
-            step.run(table)?;
-        }
+        reshape(table, &have, &parsed.columns, steps)?;
     }
     let now = columns(table.relid)?;
     let positions = parsed
@@ -109,6 +106,47 @@ fn replace(table: &StreamTable, parsed: &Parsed, analysis: &Analysis) -> Result<
         history::event(table, &event)?;
     }
     follow_above(before, table.relid)
+}
+
+/// Columns as the query says, in its order. A column that has to move is made anew at the end, with its comment and
+/// indexes; where something of the user's depends on it, it stays in its place.
+fn reshape(table: &StreamTable, have: &[Have], want: &[OutputColumn], steps: Vec<ColumnStep>) -> Result<()> {
+    let moved = out_of_order(have, want);
+    let in_order = subxact::run(|| {
+        let kept = kept::Kept::of(table, &moved)?;
+        for name in &moved {
+            ColumnStep::Drop { name: name.clone() }.run(table)?;
+        }
+        let rest: Vec<Have> = columns(table.relid)?;
+        for step in column_steps(&rest, want)? {
+            step.run(table)?;
+        }
+        kept.restore()
+    });
+    if in_order.is_err() {
+        for step in steps {
+            step.run(table)?;
+        }
+    }
+    Ok(())
+}
+
+/// Names of present columns that can't stay where they are if the table's order is to be that of the query.
+fn out_of_order(have: &[Have], want: &[OutputColumn]) -> Vec<String> {
+    let mut last = 0;
+    let mut appending = false;
+    let mut moved = Vec::new();
+    for column in want {
+        match have.iter().find(|h| h.name == column.name) {
+            Some(h) if !appending && h.attnum > last => last = h.attnum,
+            Some(h) => {
+                appending = true;
+                moved.push(h.name.clone());
+            }
+            None => appending = true,
+        }
+    }
+    moved
 }
 
 /// Stream tables that read this one see its columns change as those of any source.
@@ -205,7 +243,7 @@ impl ColumnStep {
                 let plain = type_sql.split(" COLLATE ").next().unwrap_or(type_sql);
                 let sql = format!("ALTER COLUMN {name} TYPE {type_sql} USING NULL::{plain}");
                 // Indexes that fit the new type are kept; those that don't are in the way and go.
-                if crate::pg::subxact::run(|| alter(sql.clone())).is_err() {
+                if subxact::run(|| alter(sql.clone())).is_err() {
                     for index in indexes_on(table.relid, *attnum)? {
                         spi::run_once(&format!("DROP INDEX {index}"), &[], Mode::Fresh)?;
                     }

@@ -23,7 +23,7 @@ use crate::sqltext;
 pub fn suspend(table: &StreamTable, reason: Reason, detail: &str) -> Result<()> {
     let own_reason = table.reason.as_deref() != Some(Reason::UpstreamSuspended.word());
     if table.status == Status::Suspended && (own_reason || reason == Reason::UpstreamSuspended) {
-        return Ok(());
+        return refresh_hint(table);
     }
     let hint = hint(table, reason)?;
     let word = reason.word();

@@ -147,12 +147,7 @@ fn create_table(schema: &str, name: &str, parsed: &Parsed) -> Result<Oid> {
 /// Runs something that PostgreSQL may refuse, and gives its error our DETAIL and HINT. Our own errors pass as they are.
 pub fn run_as_caller<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     let mut own = None;
-    let outcome = subxact::run(|| {
-        f().map_err(|e| {
-            own = Some(e.clone());
-            e
-        })
-    });
+    let outcome = subxact::run(|| f().inspect_err(|e| own = Some(e.clone())));
     match (outcome, own) {
         (Ok(value), _) => Ok(value),
         (Err(_), Some(error)) => Err(error),

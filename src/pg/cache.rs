@@ -55,8 +55,13 @@ thread_local! {
 /// More invalidations than this between two looks are kept as "could be any".
 const MAX_DIRTY: usize = 10_000;
 
-/// Registers the callbacks; once per backend, from `_PG_init`.
+/// Registers the callbacks, from `_PG_init`: in the postmaster, for all backends to come, or in one backend when it first
+/// needs the library. There the running command may have changed something already.
 pub fn register() {
+    // SAFETY: backend variable.
+    if unsafe { pg_sys::process_shared_preload_libraries_in_progress } {
+        DIRTY.set(Some(HashSet::new()));
+    }
     // SAFETY: the callbacks are functions of this library, which is never unloaded.
     unsafe {
         pg_sys::CacheRegisterRelcacheCallback(Some(on_relcache), pg_sys::Datum::null());

@@ -132,14 +132,29 @@ thread_local! {
     static PLANS: RefCell<HashMap<String, pg_sys::SPIPlanPtr>> = RefCell::new(HashMap::new());
 }
 
-/// Runs a statement whose plan is kept for the backend's life: texts that are constants of this program.
+/// What becomes of a statement's plan.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    No,
+    /// Planned once, whatever the parameters: reads of catalogs and buffers, where planning costs more than running.
+    Generic,
+    /// Kept, and planned as PostgreSQL sees fit.
+    Auto,
+}
+
+/// Runs a statement whose plan is kept for the backend's life: texts of which there are few.
 pub fn run(sql: &str, args: &[Arg], mode: Mode) -> Result<Rows> {
-    execute(sql, args, mode, true)
+    execute(sql, args, mode, Keep::Generic)
+}
+
+/// The same for statements over users' tables, whose best plan may depend on the parameters.
+pub fn run_maintenance(sql: &str, args: &[Arg], mode: Mode) -> Result<Rows> {
+    execute(sql, args, mode, Keep::Auto)
 }
 
 /// Runs a statement once.
 pub fn run_once(sql: &str, args: &[Arg], mode: Mode) -> Result<Rows> {
-    execute(sql, args, mode, false)
+    execute(sql, args, mode, Keep::No)
 }
 
 /// Forgets kept plans whose text satisfies `stale`.
@@ -156,7 +171,7 @@ pub fn forget_plans(stale: impl Fn(&str) -> bool) {
     });
 }
 
-fn execute(sql: &str, args: &[Arg], mode: Mode, keep: bool) -> Result<Rows> {
+fn execute(sql: &str, args: &[Arg], mode: Mode, keep: Keep) -> Result<Rows> {
     let mut types: Vec<pg_sys::Oid> = args.iter().map(Arg::type_oid).collect();
     // SAFETY: SPI is connected and finished in this function; an error in between ends in the abort of the
     // (sub)transaction, which closes SPI. All pointers passed are valid for the call.
@@ -169,17 +184,23 @@ fn execute(sql: &str, args: &[Arg], mode: Mode, keep: bool) -> Result<Rows> {
             nulls.push(if datum.is_some() { b' ' } else { b'n' } as std::ffi::c_char);
             values.push(datum.unwrap_or(pg_sys::Datum::null()));
         }
-        let known = if keep { PLANS.with_borrow(|plans| plans.get(sql).copied()) } else { None };
+        let known = if keep != Keep::No { PLANS.with_borrow(|plans| plans.get(sql).copied()) } else { None };
         let plan = match known {
             Some(plan) => plan,
             None => {
                 let text = c_string(sql)?;
-                let plan = pg_sys::SPI_prepare(text.as_ptr(), types.len() as i32, types.as_mut_ptr());
+                let options = if keep == Keep::Generic { pg_sys::CURSOR_OPT_GENERIC_PLAN } else { 0 };
+                let plan = pg_sys::SPI_prepare_cursor(
+                    text.as_ptr(),
+                    types.len() as i32,
+                    types.as_mut_ptr(),
+                    options as i32,
+                );
                 if plan.is_null() {
                     let code = pg_sys::SPI_result;
                     return Err(Error::Internal(format!("SPI_prepare failed with {code}")));
                 }
-                if keep {
+                if keep != Keep::No {
                     check(pg_sys::SPI_keepplan(plan), "SPI_keepplan")?;
                     PLANS.with_borrow_mut(|plans| plans.insert(sql.to_string(), plan));
                 }

@@ -76,7 +76,7 @@ pub fn ensure_running() -> Result<()> {
         // SAFETY: backend variable.
         let database = unsafe { pg_sys::MyDatabaseId }.to_u32();
         // None: all worker slots are taken; the launcher tries again.
-        drop(start_database_worker(database));
+        start_database_worker(database);
     }
     Ok(())
 }

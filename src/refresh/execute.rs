@@ -18,7 +18,7 @@ use crate::pg::query::{Analysis, Parsed, analyse};
 use crate::pg::secctx::{Restriction, as_extension, as_user, with_settings};
 use crate::pg::snapshot::{own_xid, with_transaction_snapshot};
 use crate::pg::spi::{self, Mode};
-use crate::pg::{cache, report};
+use crate::pg::{cache, report, subxact};
 use crate::refresh::naming;
 use crate::refresh::plan::{Facts, Step, choose};
 use crate::refresh::rebuild::{DELTA_SETTINGS, counts, rebuild};
@@ -80,8 +80,8 @@ fn refresh_locked(
     if before.status == Status::Suspended {
         return Err(suspended(&before));
     }
-    let shapes = evolve::net::verify(&before, sources)?;
-    let mut table = load(relid)?;
+    let (shapes, same) = evolve::net::verify(&before, sources)?;
+    let mut table = if same { before } else { load(relid)? };
     if table.status != Status::Suspended {
         table = follow_surroundings(table)?;
     }
@@ -229,8 +229,8 @@ pub fn suspended(table: &StreamTable) -> Error {
     Error::Suspended {
         name: table.display(),
         reason: table.reason.clone().unwrap_or_else(|| "UNKNOWN".into()),
-        detail: table.detail.clone().unwrap_or_else(String::new),
-        hint: table.hint.clone().unwrap_or_else(String::new),
+        detail: table.detail.as_deref().unwrap_or("").to_string(),
+        hint: table.hint.as_deref().unwrap_or("").to_string(),
     }
 }
 
@@ -304,12 +304,23 @@ impl Run<'_> {
         remember_statement(self.table.relid, &sql);
         let table = self.table;
         let frontier = table.frontier.as_deref().ok_or_else(|| Error::Internal("no frontier".into()))?;
-        let (outcome, mismatches) = with_settings(DELTA_SETTINGS, || {
-            as_user(table.owner, Restriction::UserCode, || {
-                let args = cdc::frontier_args(frontier, &table.own_xid, table.epoch.into());
-                counts(spi::run(&sql, &args, Mode::InSnapshot)?, Action::Differential)
+        // A buffer holds every version of a row, also those that nobody was to compute with: 1/x of a row that had x = 0
+        // for a moment. If the changes can't be computed, the present contents perhaps can; if not, that is the error.
+        let applied = subxact::run(|| {
+            with_settings(DELTA_SETTINGS, || {
+                as_user(table.owner, Restriction::UserCode, || {
+                    let args = cdc::frontier_args(frontier, &table.own_xid, table.epoch.into());
+                    counts(spi::run_maintenance(&sql, &args, Mode::InSnapshot)?, Action::Differential)
+                })
             })
-        })?;
+        });
+        let (outcome, mismatches) = match applied {
+            Ok(applied) => applied,
+            Err(caught) => {
+                let why = format!("the changes could not be applied one by one: {}", caught.message);
+                return Ok(Stepped::Anew(Anew::Full(why)));
+            }
+        };
         if mismatches == 0 {
             return Ok(Stepped::Done(outcome, None));
         }

@@ -293,7 +293,7 @@ pub fn extract_call(text: &str, function: &str) -> String {
 }
 
 /// The action where a refresh may not fall back to computing everything. After a TRUNCATE it may: what it means is in
-/// one test, `capture::truncate_is_a_delta`.
+/// one test, `capture::truncate_is_noticed`.
 pub fn assert_not_full(done: &Refresh, after: &str) {
     let fine = ["differential", "no_change"].contains(&done.action.as_str());
     assert!(fine || after.contains("TRUNCATE"), "after {after}: {done:?}");

@@ -25,6 +25,8 @@ pub struct Query {
     /// The printed form of every value is determined, not only its equality class: 1.5 and 1.50 are one group, and
     /// which of them represents it is nobody's promise.
     pub exact: bool,
+    /// Rows of a free numeric are matched by equality when they are stored, so that 1.5 may stand for 1.50.
+    pub loose: bool,
     pub streams: Vec<usize>,
 }
 
@@ -105,7 +107,8 @@ impl<'a> Maker<'a> {
         let list: Vec<String> =
             exprs.iter().zip(&names).map(|((e, _), n)| format!("{e} AS {}", ident(n))).collect();
         let cols = exprs.iter().zip(names).map(|((_, ty), name)| Column { name, ty: *ty }).collect();
-        Query { sql: format!("{head} {}{tail}", list.join(", ")), cols, rows, exact, streams }
+        let loose = exprs.iter().any(|(_, ty)| *ty == Ty::Free);
+        Query { sql: format!("{head} {}{tail}", list.join(", ")), cols, rows, exact, loose, streams }
     }
 
     fn select(&mut self, depth: usize, distinct: bool) -> Query {
@@ -171,7 +174,9 @@ impl<'a> Maker<'a> {
             tail.push_str(&format!(" HAVING {having}"));
         }
         let rows = if groups.is_empty() { 1.0 } else { from.rows.min(12_f64.powi(groups.len() as i32)) };
-        self.finish("SELECT", &exprs, &tail, rows, exact, from.streams)
+        let mut q = self.finish("SELECT", &exprs, &tail, rows, exact, from.streams);
+        q.loose = false;
+        q
     }
 
     /// One aggregate call, its type, and whether its printed form is determined.
@@ -247,8 +252,9 @@ impl<'a> Maker<'a> {
             exact &= from.exact;
             streams.extend(from.streams);
         }
+        let loose = types.iter().any(|ty| matches!(ty, Ty::Free | Ty::Fixed));
         let cols = names.into_iter().zip(&types).map(|(name, ty)| Column { name, ty: *ty }).collect();
-        Query { sql: parts.join(" UNION ALL "), cols, rows, exact, streams }
+        Query { sql: parts.join(" UNION ALL "), cols, rows, exact, loose, streams }
     }
 
     fn from(&mut self, depth: usize) -> From {

@@ -111,6 +111,7 @@ pub fn make(seed: u64) -> Case {
         let depth = if view { 1 } else { rng.random_range(0..3) };
         let q = Maker::new(rng, &pool).query(depth);
         let mut reads: BTreeSet<usize> = q.streams.iter().copied().collect();
+        let exact = q.exact && (view || !q.loose);
         if view {
             objects.push(Object::View(format!("CREATE VIEW {name} AS {}", q.sql)));
         } else {
@@ -118,21 +119,9 @@ pub fn make(seed: u64) -> Case {
             reads.insert(me);
             objects.push(Object::Stream(me));
             let mode = if rng.random_bool(0.4) { "differential" } else { "auto" };
-            streams.push(Stream {
-                name: name.clone(),
-                query: q.sql,
-                mode,
-                exact: q.exact,
-                reads: reads.clone(),
-            });
+            streams.push(Stream { name: name.clone(), query: q.sql, mode, exact, reads: reads.clone() });
         }
-        pool.push(Relation {
-            name,
-            cols: q.cols,
-            rows: q.rows,
-            exact: q.exact,
-            streams: reads.into_iter().collect(),
-        });
+        pool.push(Relation { name, cols: q.cols, rows: q.rows, exact, streams: reads.into_iter().collect() });
     }
     let n = *[15, 30, 60, 90].choose(rng).expect("sizes");
     let steps = dml::script(rng, &mut tables, streams.len(), n);

@@ -568,7 +568,7 @@ unsafe extern "C-unwind" fn visit_vars(node: Node, context: *mut std::ffi::c_voi
                 0 => vars.whole_row = true,
                 n if n < 0 => vars.system = true,
                 n => {
-                    vars.columns.entry((*var).varno as i32).or_default().insert(n);
+                    vars.columns.entry((*var).varno).or_default().insert(n);
                 }
             }
             return false;

@@ -163,19 +163,11 @@ unsafe fn check_analysed(query: *mut pg_sys::Query) -> Result<()> {
         if (*query).hasForUpdate || !(*query).rowMarks.is_null() {
             return Err(Error::NotASelect { found: "SELECT FOR UPDATE or SHARE".into() });
         }
-        if !((*query).limitCount.is_null() && (*query).limitOffset.is_null()) && (*query).sortClause.is_null()
-        {
-            return Err(Error::Refused {
-                reason: "LIMIT_WITHOUT_ORDER",
-                what: "LIMIT or OFFSET without ORDER BY: which rows it returns is not defined".into(),
-                hint: "Add ORDER BY over a unique set of columns, or remove LIMIT and OFFSET.".into(),
-            });
-        }
         Ok(())
     }
 }
 
-/// Every relation of the query and of its subqueries must be one that can be watched.
+/// Every relation of the query and of its subqueries must be one that can be watched, and every LIMIT mean something.
 unsafe fn check_sources(query: *mut pg_sys::Query) -> Result<()> {
     let mut walk = SourceWalk { error: None };
     // SAFETY: the context outlives the walk.
@@ -197,6 +189,14 @@ unsafe extern "C-unwind" fn visit_sources(node: *mut pg_sys::Node, context: *mut
     // SAFETY: per the contract; casts follow tags.
     unsafe {
         match (*node).type_ {
+            pg_sys::NodeTag::T_Query if has_bare_limit(node.cast()) => {
+                (*context.cast::<SourceWalk>()).error = Some(Error::Refused {
+                    reason: "LIMIT_WITHOUT_ORDER",
+                    what: "LIMIT or OFFSET without ORDER BY: which rows it returns is not defined".into(),
+                    hint: "Add ORDER BY over a unique set of columns, or remove LIMIT and OFFSET.".into(),
+                });
+                true
+            }
             pg_sys::NodeTag::T_Query => pg_sys::query_tree_walker(
                 node.cast(),
                 Some(visit_sources),
@@ -215,6 +215,14 @@ unsafe extern "C-unwind" fn visit_sources(node: *mut pg_sys::Node, context: *mut
             }
             _ => pg_sys::expression_tree_walker(node, Some(visit_sources), context),
         }
+    }
+}
+
+unsafe fn has_bare_limit(query: *mut pg_sys::Query) -> bool {
+    // SAFETY: a valid query.
+    unsafe {
+        let limited = !(*query).limitCount.is_null() || !(*query).limitOffset.is_null();
+        limited && (*query).sortClause.is_null()
     }
 }
 

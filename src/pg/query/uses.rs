@@ -65,13 +65,14 @@ impl Collector {
             let distinct = sort_group_refs((*q).distinctClause);
             for te in PgList::<pg_sys::TargetEntry>::from_pg((*q).targetList).iter_ptr() {
                 let reference = (*te).ressortgroupref;
+                let by = |set: &BTreeSet<u32>| reference != 0 && set.contains(&reference);
+                let sorted = by(&grouped) || by(&distinct) || by(&ordered);
                 let roles = [
                     (!(*te).resjunk, Role::Output),
-                    (
-                        reference != 0 && (grouped.contains(&reference) || distinct.contains(&reference)),
-                        Role::Group,
-                    ),
-                    (reference != 0 && ordered.contains(&reference), Role::Order),
+                    (by(&grouped) || by(&distinct), Role::Group),
+                    (by(&ordered), Role::Order),
+                    // What else needs an entry that is not shown: PARTITION BY and ORDER BY of a window.
+                    ((*te).resjunk && !sorted, Role::Window),
                 ];
                 for (_, role) in roles.into_iter().filter(|(applies, _)| *applies) {
                     self.walk((*te).expr.cast(), role);
