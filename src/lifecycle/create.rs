@@ -100,13 +100,7 @@ fn resolve_name(name: &str) -> Result<(String, String)> {
     {
         return Err(Error::ReservedSchema { schema: sqltext::ident(&schema) });
     }
-    let taken = spi::run(
-        "SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-         WHERE n.nspname = $1 AND c.relname = $2",
-        &[Arg::Text(&schema), Arg::Text(&table)],
-        Mode::Fresh,
-    )?;
-    if taken.first().is_some() {
+    if relation_named(&schema, &table)?.is_some() {
         return Err(Error::NameTaken { name: sqltext::display(&schema, &table) });
     }
     Ok((schema, table))
@@ -132,16 +126,19 @@ fn create_table(schema: &str, name: &str, parsed: &Parsed) -> Result<Oid> {
             spi::run_once(&sql, &[], Mode::Fresh)
         })
     })?;
-    let rows = spi::run(
-        "SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-         WHERE n.nspname = $1 AND c.relname = $2",
-        &[Arg::Text(schema), Arg::Text(name)],
-        Mode::Fresh,
-    )?;
-    match rows.first() {
-        Some(mut row) => row.parse(0),
-        None => Err(Error::Internal("the created table can't be found".into())),
-    }
+    relation_named(schema, name)?.ok_or_else(|| Error::Internal("the created table can't be found".into()))
+}
+
+fn relation_named(schema: &str, name: &str) -> Result<Option<Oid>> {
+    with_settings(PINNED, || {
+        let rows = spi::run(
+            "SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+             WHERE n.nspname = $1 AND c.relname = $2",
+            &[Arg::Text(schema), Arg::Text(name)],
+            Mode::Fresh,
+        )?;
+        rows.first().map(|mut row| row.parse(0)).transpose()
+    })
 }
 
 /// Runs something that PostgreSQL may refuse, and gives its error our DETAIL and HINT. Our own errors pass as they are.

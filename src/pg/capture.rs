@@ -21,6 +21,8 @@ struct Route {
     buffer: pg_sys::Oid,
     /// Number of columns of the buffer.
     width: usize,
+    /// Highest attribute number among the columns: a row need not be taken apart further.
+    deformed: i32,
     /// (index in the buffer row, attribute number in the written relation, by value, length) per captured column.
     columns: Vec<Column>,
 }
@@ -181,7 +183,8 @@ unsafe fn find_route(source: u32, relation: pg_sys::Relation) -> Result<Option<R
             pg_sys::table_close(parent, pg_sys::AccessShareLock as i32);
         }
         pg_sys::table_close(rel, pg_sys::NoLock as i32);
-        Ok(Some(Route { generation, buffer, width, columns }))
+        let deformed = columns.iter().map(|c| i32::from(c.attnum)).max().unwrap_or(0);
+        Ok(Some(Route { generation, buffer, width, deformed, columns }))
     }
 }
 
@@ -226,8 +229,11 @@ unsafe fn unchanged(
 ) -> bool {
     // SAFETY: both slots hold rows of the relation that the route was made for.
     unsafe {
-        pg_sys::slot_getallattrs(old);
-        pg_sys::slot_getallattrs(new);
+        for slot in [old, new] {
+            if i32::from((*slot).tts_nvalid) < route.deformed {
+                pg_sys::slot_getsomeattrs_int(slot, route.deformed);
+            }
+        }
         route.columns.iter().all(|c| {
             let i = c.attnum as usize - 1;
             let (old_null, new_null) = (*(*old).tts_isnull.add(i), *(*new).tts_isnull.add(i));
@@ -257,43 +263,75 @@ unsafe fn same_image(a: pg_sys::Datum, b: pg_sys::Datum, column: &Column) -> boo
     }
 }
 
+/// Functions of the write path as they are. pgrx guards each of its bindings by itself, which costs as much as some of
+/// them do; here one guard is around all.
+mod unguarded {
+    use pgrx::pg_sys;
+
+    unsafe extern "C-unwind" {
+        pub fn table_open(relation: pg_sys::Oid, lockmode: pg_sys::LOCKMODE) -> pg_sys::Relation;
+        pub fn table_close(relation: pg_sys::Relation, lockmode: pg_sys::LOCKMODE);
+        pub fn GetTopFullTransactionId() -> pg_sys::FullTransactionId;
+        pub fn GetCurrentCommandId(used: bool) -> pg_sys::CommandId;
+        pub fn slot_getsomeattrs_int(slot: *mut pg_sys::TupleTableSlot, attnum: i32);
+        pub fn heap_form_tuple(
+            desc: pg_sys::TupleDesc,
+            values: *mut pg_sys::Datum,
+            nulls: *mut bool,
+        ) -> pg_sys::HeapTuple;
+        pub fn heap_insert(
+            relation: pg_sys::Relation,
+            tuple: pg_sys::HeapTuple,
+            command: pg_sys::CommandId,
+            options: i32,
+            state: *mut pg_sys::BulkInsertStateData,
+        );
+        pub fn heap_freetuple(tuple: pg_sys::HeapTuple);
+    }
+}
+
 /// Inserts one buffer row per (row, weight).
 unsafe fn write(route: &Route, rows: &[(*mut pg_sys::TupleTableSlot, i32)]) -> Result<()> {
-    // SAFETY: values point into the slots, which outlive the insert; heap_insert copies them, fetching what is
+    let mut values = [pg_sys::Datum::null(); 32];
+    let mut nulls = [true; 32];
+    let mut more_values;
+    let mut more_nulls;
+    let (values, nulls): (&mut [pg_sys::Datum], &mut [bool]) = if route.width <= 32 {
+        (&mut values[..route.width], &mut nulls[..route.width])
+    } else {
+        more_values = vec![pg_sys::Datum::null(); route.width];
+        more_nulls = vec![true; route.width];
+        (&mut more_values, &mut more_nulls)
+    };
+    nulls[..FIXED].fill(false);
+    values[1] = pg_sys::Datum::from(cache::epoch());
+    // SAFETY: an error jumps out of the closure to the guard, so nothing in it needs dropping: it has only borrows and
+    // plain values. Values point into the slots, which outlive the insert; heap_insert copies them, fetching what is
     // stored out of line elsewhere.
     unsafe {
-        let rel = pg_sys::table_open(route.buffer, pg_sys::RowExclusiveLock as i32);
-        let mut values = [pg_sys::Datum::null(); 32];
-        let mut nulls = [true; 32];
-        let mut more_values;
-        let mut more_nulls;
-        let (values, nulls): (&mut [pg_sys::Datum], &mut [bool]) = if route.width <= 32 {
-            (&mut values[..route.width], &mut nulls[..route.width])
-        } else {
-            more_values = vec![pg_sys::Datum::null(); route.width];
-            more_nulls = vec![true; route.width];
-            (&mut more_values, &mut more_nulls)
-        };
-        let xid = pg_sys::GetTopFullTransactionId().value;
-        nulls[..FIXED].fill(false);
-        values[0] = pg_sys::Datum::from(xid);
-        values[1] = pg_sys::Datum::from(cache::epoch());
-        let command = pg_sys::GetCurrentCommandId(true);
-        for (slot, weight) in rows {
-            values[2] = pg_sys::Datum::from(*weight);
-            pg_sys::slot_getallattrs(*slot);
-            for c in &route.columns {
-                let i = c.attnum as usize - 1;
-                values[c.target] = *(*(*slot)).tts_values.add(i);
-                nulls[c.target] = *(*(*slot)).tts_isnull.add(i);
+        pg_sys::ffi::pg_guard_ffi_boundary(|| {
+            let rel = unguarded::table_open(route.buffer, pg_sys::RowExclusiveLock as i32);
+            values[0] = pg_sys::Datum::from(unguarded::GetTopFullTransactionId().value);
+            let command = unguarded::GetCurrentCommandId(true);
+            for (slot, weight) in rows {
+                values[2] = pg_sys::Datum::from(*weight);
+                if i32::from((**slot).tts_nvalid) < route.deformed {
+                    unguarded::slot_getsomeattrs_int(*slot, route.deformed);
+                }
+                for c in &route.columns {
+                    let i = c.attnum as usize - 1;
+                    values[c.target] = *(**slot).tts_values.add(i);
+                    nulls[c.target] = *(**slot).tts_isnull.add(i);
+                }
+                let tuple =
+                    unguarded::heap_form_tuple((*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
+                unguarded::heap_insert(rel, tuple, command, 0, std::ptr::null_mut());
+                unguarded::heap_freetuple(tuple);
             }
-            let tuple = pg_sys::heap_form_tuple((*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
-            pg_sys::heap_insert(rel, tuple, command, 0, std::ptr::null_mut());
-            pg_sys::heap_freetuple(tuple);
-        }
-        pg_sys::table_close(rel, pg_sys::NoLock as i32);
-        Ok(())
+            unguarded::table_close(rel, pg_sys::NoLock as i32);
+        });
     }
+    Ok(())
 }
 
 /// A mark of weight 0: rows left without row events, so contents must be read anew.

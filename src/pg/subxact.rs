@@ -27,27 +27,15 @@ pub fn run<T>(f: impl FnOnce() -> crate::error::Result<T>) -> Result<T, Caught> 
     };
     let mut f = Some(f);
     let outcome = PgTryBuilder::new(AssertUnwindSafe(|| match f.take() {
-        Some(f) => f().map_err(Caught::from),
-        None => Err(Caught::from(crate::error::Error::Internal("subtransaction body ran twice".into()))),
-    }))
-    .catch_others(|error| match error {
-        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => {
-            use pgrx::PgSqlErrorCode::*;
-            let code = report.sql_error_code();
-            if matches!(code, ERRCODE_QUERY_CANCELED | ERRCODE_ADMIN_SHUTDOWN | ERRCODE_CRASH_SHUTDOWN) {
-                CaughtError::PostgresError(report).rethrow()
-            }
-            Err(Caught {
-                message: report.message().to_string(),
-                detail: report.detail().map(str::to_string),
-                hint: report.hint().map(str::to_string),
-                code: code as i32,
-            })
+        Some(f) => f().map_err(|e| Stop::Caught(Caught::from(e))),
+        None => {
+            Err(Stop::Caught(crate::error::Error::Internal("subtransaction body ran twice".into()).into()))
         }
-        other => other.rethrow(),
-    })
+    }))
+    .catch_others(|error| Err(stop(error)))
     .execute();
-    // SAFETY: ends the subtransaction begun above, then restores what was saved.
+    // SAFETY: ends the subtransaction begun above, then restores what was saved; before anything is raised on, since
+    // nobody else would end it.
     unsafe {
         if outcome.is_ok() {
             pg_sys::ReleaseCurrentSubTransaction();
@@ -57,7 +45,37 @@ pub fn run<T>(f: impl FnOnce() -> crate::error::Result<T>) -> Result<T, Caught> 
         pg_sys::MemoryContextSwitchTo(context);
         pg_sys::CurrentResourceOwner = owner;
     }
-    outcome
+    match outcome {
+        Ok(value) => Ok(value),
+        Err(Stop::Caught(caught)) => Err(caught),
+        Err(Stop::Raise(error)) => error.rethrow(),
+    }
+}
+
+/// What an error means for whoever runs a subtransaction.
+enum Stop {
+    Caught(Caught),
+    /// Not ours to survive: cancel, shutdown, a panic.
+    Raise(CaughtError),
+}
+
+fn stop(error: CaughtError) -> Stop {
+    use pgrx::PgSqlErrorCode::*;
+    match &error {
+        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => {
+            let code = report.sql_error_code();
+            if matches!(code, ERRCODE_QUERY_CANCELED | ERRCODE_ADMIN_SHUTDOWN | ERRCODE_CRASH_SHUTDOWN) {
+                return Stop::Raise(error);
+            }
+            Stop::Caught(Caught {
+                message: report.message().to_string(),
+                detail: report.detail().map(str::to_string),
+                hint: report.hint().map(str::to_string),
+                code: code as i32,
+            })
+        }
+        CaughtError::RustPanic { .. } => Stop::Raise(error),
+    }
 }
 
 impl From<crate::error::Error> for Caught {

@@ -7,7 +7,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pgrx::IntoDatum;
 use pgrx::PgTryBuilder;
@@ -162,15 +162,9 @@ pub fn transaction<T>(activity: &str, f: impl FnOnce() -> Result<T>) -> std::res
     outcome
 }
 
-/// One database of the cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Database {
-    oid: Oid,
-}
-
 /// Databases that allow connections and are no templates. Read from the shared catalog, since the launcher has no
 /// database to run SQL in.
-fn databases() -> Result<Vec<Database>> {
+fn databases() -> Result<Vec<Oid>> {
     let mut found = Vec::new();
     // SAFETY: a heap scan of a shared catalog under a snapshot, as autovacuum's launcher does it; tuples are read
     // while the scan holds them.
@@ -184,7 +178,7 @@ fn databases() -> Result<Vec<Database>> {
             }
             let form = pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_database>(tuple);
             if (*form).datallowconn && !(*form).datistemplate {
-                found.push(Database { oid: (*form).oid.to_u32() });
+                found.push((*form).oid.to_u32());
             }
         }
         if let Some(end) = (*(*rel).rd_tableam).scan_end {
@@ -199,6 +193,9 @@ fn databases() -> Result<Vec<Database>> {
 /// DROP DATABASE waits for connections to go.
 const LAUNCHER_ROUND: Duration = Duration::from_secs(10);
 
+/// Time until a database in which a worker ended at once is looked at again.
+const PROBE_AGAIN: Duration = Duration::from_secs(30);
+
 /// # Safety
 /// Entry point of the launcher, called by PostgreSQL.
 #[pg_guard]
@@ -206,22 +203,46 @@ const LAUNCHER_ROUND: Duration = Duration::from_secs(10);
 pub unsafe extern "C-unwind" fn pgtrickle_launcher_main(_arg: pg_sys::Datum) {
     prepare_process();
     BackgroundWorker::connect_worker_to_spi(None, None);
-    let mut workers: Vec<(Oid, DynamicBackgroundWorker)> = Vec::new();
+    let mut workers: Vec<Running> = Vec::new();
     loop {
         match transaction("looking for databases", databases) {
             Ok(list) => {
-                workers.retain(|(oid, worker)| list.iter().any(|d| d.oid == *oid) && worker.pid().is_ok());
+                workers.retain(|w| list.contains(&w.database));
                 for database in list {
-                    if workers.iter().all(|(oid, _)| *oid != database.oid)
-                        && let Some(worker) = start_database_worker(database.oid)
-                    {
-                        workers.push((database.oid, worker));
-                    }
+                    look_after(&mut workers, database);
                 }
             }
             Err(message) => report::log(&format!("pgtrickle launcher: {message}")),
         }
         sleep(LAUNCHER_ROUND);
+    }
+}
+
+/// A worker that the launcher started.
+struct Running {
+    database: Oid,
+    worker: DynamicBackgroundWorker,
+    started: Instant,
+    /// When it was first seen to have ended.
+    ended: Option<Instant>,
+}
+
+/// Starts the database's worker if none runs. One that ended at once found no extension there: looking again too often
+/// would be a process for nothing; whoever creates a stream table starts one himself.
+fn look_after(workers: &mut Vec<Running>, database: Oid) {
+    if let Some(known) = workers.iter_mut().find(|w| w.database == database) {
+        if known.worker.pid().is_ok() {
+            return;
+        }
+        let ended = *known.ended.get_or_insert_with(Instant::now);
+        let found_nothing = ended.duration_since(known.started) <= LAUNCHER_ROUND + Duration::from_secs(1);
+        if found_nothing && known.started.elapsed() < PROBE_AGAIN {
+            return;
+        }
+    }
+    if let Some(worker) = start_database_worker(database) {
+        workers.retain(|w| w.database != database);
+        workers.push(Running { database, worker, started: Instant::now(), ended: None });
     }
 }
 

@@ -75,7 +75,7 @@ pub fn script(rng: &mut ChaCha8Rng, tables: &mut [Table], streams: usize, n: usi
                     *me = Session::default();
                 }
             }
-            24..70 => {
+            24..76 => {
                 let t = tables.choose_mut(rng).expect("tables");
                 let sql = statement(rng, t, other_open);
                 me.exclusive = me.open && (me.exclusive || sql.starts_with("TRUNCATE"));

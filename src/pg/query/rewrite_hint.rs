@@ -57,8 +57,11 @@ unsafe fn drop_targets(query: *mut pg_sys::Query, gone: &mut Gone) {
         let targets = PgList::<pg_sys::TargetEntry>::from_pg((*query).targetList);
         let mut keep = PgList::<pg_sys::TargetEntry>::new();
         let mut dropped = BTreeSet::new();
+        let windows = !(*query).windowClause.is_null();
         for te in targets.iter_ptr() {
-            if gone.uses(query, (*te).expr.cast()) {
+            // A window may sort or partition by it: there NULL has to stand in.
+            let pinned = windows && (*te).ressortgroupref != 0;
+            if !pinned && gone.uses(query, (*te).expr.cast()) {
                 dropped.insert((*te).ressortgroupref);
             } else {
                 (*te).resno = keep.len() as pg_sys::AttrNumber + 1;
