@@ -30,12 +30,16 @@ fn ensure(source: Oid, columns: &BTreeSet<i16>) -> Result<()> {
     if !missing_columns(source, columns)?.is_empty() || !missing_triggers(source)?.is_empty() {
         lock_relation(source, LockMode::ShareRowExclusive);
         ensure_buffer(source, columns)?;
-        for (trigger, table, sql) in missing_triggers(source)? {
-            if let Some(create) = sql {
-                spi::run_once(&create, &[], Mode::Fresh)?;
+        // Twice: the row trigger on the root makes its clones on partitions, which are not ENABLE ALWAYS yet.
+        for _ in 0..2 {
+            for (trigger, table, sql) in missing_triggers(source)? {
+                if let Some(create) = sql {
+                    spi::run_once(&create, &[], Mode::Fresh)?;
+                }
+                let only =
+                    format!("ALTER TABLE ONLY {table} ENABLE ALWAYS TRIGGER {}", sqltext::ident(&trigger));
+                spi::run_once(&only, &[], Mode::Fresh)?;
             }
-            let only = format!("ALTER TABLE ONLY {table} ENABLE ALWAYS TRIGGER {}", sqltext::ident(&trigger));
-            spi::run_once(&only, &[], Mode::Fresh)?;
         }
     }
     Ok(())

@@ -47,7 +47,7 @@ thread_local! {
     /// Invalidated relations since the last look; None means "could be any".
     static DIRTY: RefCell<Option<HashSet<Oid>>> = const { RefCell::new(None) };
     static STALE: Cell<bool> = const { Cell::new(true) };
-    static CAPTURE_GENERATION: Cell<u64> = const { Cell::new(0) };
+    static GENERATION: Cell<u64> = const { Cell::new(0) };
     static EPOCH: Cell<i32> = const { Cell::new(0) };
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
@@ -65,6 +65,14 @@ pub fn register() {
     // SAFETY: the callbacks are functions of this library, which is never unloaded.
     unsafe {
         pg_sys::CacheRegisterRelcacheCallback(Some(on_relcache), pg_sys::Datum::null());
+        // Names and rights that come from elsewhere than a relation's own catalog rows.
+        for kind in [
+            pg_sys::SysCacheIdentifier::NAMESPACEOID,
+            pg_sys::SysCacheIdentifier::TYPEOID,
+            pg_sys::SysCacheIdentifier::AUTHOID,
+        ] {
+            pg_sys::CacheRegisterSyscacheCallback(kind as i32, Some(on_syscache), pg_sys::Datum::null());
+        }
         pg_sys::RegisterXactCallback(Some(on_xact_end), std::ptr::null_mut());
         pg_sys::RegisterSubXactCallback(Some(on_subxact_end), std::ptr::null_mut());
     }
@@ -75,7 +83,7 @@ pub fn register() {
 #[pg_guard]
 unsafe extern "C-unwind" fn on_relcache(_arg: pg_sys::Datum, relid: pg_sys::Oid) {
     let oid = relid.to_u32();
-    CAPTURE_GENERATION.set(CAPTURE_GENERATION.get().wrapping_add(1));
+    GENERATION.set(GENERATION.get().wrapping_add(1));
     let catalog = CATALOG.get();
     if oid == 0 || oid == catalog || catalog == 0 {
         STALE.set(true);
@@ -86,6 +94,13 @@ unsafe extern "C-unwind" fn on_relcache(_arg: pg_sys::Datum, relid: pg_sys::Oid)
         }
         _ => *dirty = None,
     });
+}
+
+/// # Safety
+/// Called by PostgreSQL. Must not read catalogs.
+#[pg_guard]
+unsafe extern "C-unwind" fn on_syscache(_arg: pg_sys::Datum, _kind: i32, _hash: u32) {
+    GENERATION.set(GENERATION.get().wrapping_add(1));
 }
 
 /// # Safety
@@ -117,9 +132,9 @@ unsafe extern "C-unwind" fn on_subxact_end(
     }
 }
 
-/// Changes with every relcache invalidation: descriptors read before may be stale.
-pub fn capture_generation() -> u64 {
-    CAPTURE_GENERATION.get()
+/// Changes whenever any relation, schema, type or role changes: while it stays, so does all that was read of them.
+pub fn generation() -> u64 {
+    GENERATION.get()
 }
 
 /// Epoch of rows that this transaction writes to buffers now.

@@ -58,7 +58,7 @@ pub unsafe fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
         ROUTES.with_borrow_mut(|routes| {
             let relation = (*data).tg_relation;
             let key = (source, (*relation).rd_id.to_u32());
-            let generation = cache::capture_generation();
+            let generation = cache::generation();
             if routes.get(&key).is_none_or(|r| r.generation != generation) {
                 match find_route(source, relation)? {
                     Some(route) => routes.insert(key, route),
@@ -133,7 +133,7 @@ fn belongs_to(relation: u32, source: u32) -> Result<bool> {
 /// theirs are found by name, as PostgreSQL itself does.
 unsafe fn find_route(source: u32, relation: pg_sys::Relation) -> Result<Option<Route>> {
     // Before anything is opened: what is invalidated meanwhile makes the route stale at once.
-    let generation = cache::capture_generation();
+    let generation = cache::generation();
     // SAFETY: relations are opened and closed here; descriptors are read while open.
     unsafe {
         let buffer = buffer_oid(source)?;

@@ -51,6 +51,12 @@ pub fn with_side<T>(side: Side, f: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
+/// Does the whole transaction read through one snapshot (REPEATABLE READ and SERIALIZABLE)?
+pub fn is_fixed() -> bool {
+    // SAFETY: backend variable.
+    unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
+}
+
 /// Top-level xid of this transaction as text, assigning none; "0" when there is none.
 pub fn own_xid() -> String {
     // SAFETY: reads backend state.

@@ -136,20 +136,13 @@ thread_local! {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
     No,
-    /// Planned once, whatever the parameters: reads of catalogs and buffers, where planning costs more than running.
+    /// Planned once, whatever the parameters: where planning costs more than running.
     Generic,
-    /// Kept, and planned as PostgreSQL sees fit.
-    Auto,
 }
 
 /// Runs a statement whose plan is kept for the backend's life: texts of which there are few.
 pub fn run(sql: &str, args: &[Arg], mode: Mode) -> Result<Rows> {
     execute(sql, args, mode, Keep::Generic)
-}
-
-/// The same for statements over users' tables, whose best plan may depend on the parameters.
-pub fn run_maintenance(sql: &str, args: &[Arg], mode: Mode) -> Result<Rows> {
-    execute(sql, args, mode, Keep::Auto)
 }
 
 /// Runs a statement once.

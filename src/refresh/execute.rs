@@ -16,7 +16,7 @@ use crate::model::{Action, Oid, Outcome, Reason, RefreshMode, Status};
 use crate::pg::lock::{LockMode, Ours, lock_ours, lock_relation};
 use crate::pg::query::{Analysis, Parsed, analyse};
 use crate::pg::secctx::{Restriction, as_extension, as_user, with_settings};
-use crate::pg::snapshot::{own_xid, with_transaction_snapshot};
+use crate::pg::snapshot::{is_fixed, own_xid, with_transaction_snapshot};
 use crate::pg::spi::{self, Mode};
 use crate::pg::{cache, report, subxact};
 use crate::refresh::naming;
@@ -50,11 +50,16 @@ pub fn refresh_one(relid: Oid, full: bool) -> Result<Outcome> {
     as_extension(|| {
         cache::maintenance(|| {
             for _ in 0..3 {
-                let sources = dependencies::source_columns(relid)?;
+                let known = verified(relid);
+                let sources = match &known {
+                    Some(known) => known.sources.clone(),
+                    None => Rc::new(dependencies::source_columns(relid)?),
+                };
                 take_locks(relid, &sources)?;
-                let after = dependencies::source_columns(relid)?;
-                if after == sources {
-                    return refresh_locked(relid, full, &sources, started);
+                // Taking locks tells of changes that others have committed.
+                let known = known.filter(|k| k.generation == cache::generation());
+                if known.is_some() || dependencies::source_columns(relid)? == *sources {
+                    return refresh_locked(relid, full, &sources, known.map(|k| k.shapes), started);
                 }
             }
             Err(Error::Internal("the definition changes faster than it can be refreshed".into()))
@@ -62,7 +67,7 @@ pub fn refresh_one(relid: Oid, full: bool) -> Result<Outcome> {
     })
 }
 
-fn take_locks(relid: Oid, sources: &BTreeMap<Oid, BTreeSet<i16>>) -> Result<()> {
+fn take_locks(relid: Oid, sources: &Columns) -> Result<()> {
     for source in sources.keys() {
         lock_relation(*source, LockMode::AccessShare);
     }
@@ -73,15 +78,29 @@ fn take_locks(relid: Oid, sources: &BTreeMap<Oid, BTreeSet<i16>>) -> Result<()> 
 fn refresh_locked(
     relid: Oid,
     full: bool,
-    sources: &BTreeMap<Oid, BTreeSet<i16>>,
+    sources: &Rc<Columns>,
+    known: Option<Rc<BTreeMap<Oid, TableShape>>>,
     started: Instant,
 ) -> Result<Outcome> {
     let before = load(relid)?;
     if before.status == Status::Suspended {
         return Err(suspended(&before));
     }
-    let (shapes, same) = evolve::net::verify(&before, sources)?;
-    let mut table = if same { before } else { load(relid)? };
+    let (shapes, mut table) = match known {
+        Some(shapes) => (shapes, before),
+        None => {
+            let generation = cache::generation();
+            let (shapes, same) = evolve::net::verify(&before, sources)?;
+            let shapes = Rc::new(shapes);
+            if same {
+                let verified = Verified { generation, sources: sources.clone(), shapes: shapes.clone() };
+                VERIFIED.with_borrow_mut(|all| all.insert(relid, verified));
+                (shapes, before)
+            } else {
+                (shapes, load(relid)?)
+            }
+        }
+    };
     if table.status != Status::Suspended {
         table = follow_surroundings(table)?;
     }
@@ -112,6 +131,26 @@ fn refresh_locked(
             }
         }
     }
+}
+
+/// Used columns by source.
+type Columns = BTreeMap<Oid, BTreeSet<i16>>;
+
+/// What the safety net found in order, at one generation of this backend's view of the catalogs.
+#[derive(Clone)]
+struct Verified {
+    generation: u64,
+    sources: Rc<Columns>,
+    shapes: Rc<BTreeMap<Oid, TableShape>>,
+}
+
+thread_local! {
+    static VERIFIED: RefCell<HashMap<Oid, Verified>> = RefCell::new(HashMap::new());
+}
+
+fn verified(relid: Oid) -> Option<Verified> {
+    let generation = cache::generation();
+    VERIFIED.with_borrow(|all| all.get(&relid).filter(|v| v.generation == generation).cloned())
 }
 
 /// Is it known before the snapshot is taken that contents will be computed anew?
@@ -149,7 +188,7 @@ struct Attempt<'a> {
     full: bool,
     /// Why contents must be computed anew, found out by the try before.
     forced: Option<Anew>,
-    sources: &'a BTreeMap<Oid, BTreeSet<i16>>,
+    sources: &'a Columns,
     shapes: &'a BTreeMap<Oid, TableShape>,
     started: Instant,
 }
@@ -186,7 +225,7 @@ impl Attempt<'_> {
         if step == Step::Nothing {
             return Ok(Ran::Done(Outcome::quiet(Action::NoChange)));
         }
-        let run = Run { table, op, shapes: self.shapes };
+        let run = Run { table, op, shapes: self.shapes, rows: facts.rows };
         let consumed = cache::next_epoch();
         let (mut outcome, detail) = match run.step(step)? {
             Stepped::Done(outcome, detail) => (outcome, detail),
@@ -197,6 +236,14 @@ impl Attempt<'_> {
             return Err(Error::Internal("no current snapshot".into()));
         };
         stream_tables::set_frontier(table.relid, &row.text(0)?, &own_xid(), consumed)?;
+        if op.is_some() && outcome.action != Action::Differential && is_fixed() {
+            // TRUNCATE takes rows away that this transaction's snapshot never saw, and their buffered INSERTs would look
+            // like later ones to this frontier.
+            stream_tables::set_reinitialize(
+                table.relid,
+                "it was computed in a transaction with a fixed snapshot",
+            )?;
+        }
         let quiet = outcome.inserted + outcome.updated + outcome.deleted == 0;
         if quiet && op.is_none() && outcome.action == Action::Full && table.status == Status::Active {
             // Computed, compared, and found equal: only the time of it is written.
@@ -209,7 +256,7 @@ impl Attempt<'_> {
 }
 
 /// After the frontier is written; a fresh snapshot sees it.
-fn trim(sources: &BTreeMap<Oid, BTreeSet<i16>>) -> Result<()> {
+fn trim(sources: &Columns) -> Result<()> {
     with_transaction_snapshot(|| {
         for source in sources.keys() {
             if cdc::buffer_exists(*source)? {
@@ -234,12 +281,7 @@ pub fn suspended(table: &StreamTable) -> Error {
     }
 }
 
-fn facts(
-    table: &StreamTable,
-    op: Option<&Op>,
-    full_wanted: bool,
-    sources: &BTreeMap<Oid, BTreeSet<i16>>,
-) -> Result<Facts> {
+fn facts(table: &StreamTable, op: Option<&Op>, full_wanted: bool, sources: &Columns) -> Result<Facts> {
     let mut facts = Facts {
         status: table.status,
         differential: op.is_some(),
@@ -247,6 +289,7 @@ fn facts(
         reinitialize: table.reinitialize.clone(),
         full_needed: None,
         changed: BTreeSet::new(),
+        rows: 0,
     };
     if table.status == Status::Uninitialized || facts.reinitialize.is_some() || op.is_none() {
         return Ok(facts);
@@ -259,6 +302,7 @@ fn facts(
         let (rows, marks) = cdc::pending(*source, frontier, &table.own_xid, table.epoch)?;
         if rows > 0 {
             facts.changed.insert(*source);
+            facts.rows += rows;
         }
         if marks > 0 {
             facts.full_needed = Some("a source was truncated".into());
@@ -273,7 +317,12 @@ enum Stepped {
     Anew(Anew),
 }
 
+/// Up to so many buffered rows, planning takes longer than a plan made for them in particular would save.
+const SMALL_DELTA: i64 = 20_000;
+
 struct Run<'a> {
+    /// Buffered rows to apply.
+    rows: i64,
     table: &'a StreamTable,
     op: Option<&'a Op>,
     shapes: &'a BTreeMap<Oid, TableShape>,
@@ -310,7 +359,12 @@ impl Run<'_> {
             with_settings(DELTA_SETTINGS, || {
                 as_user(table.owner, Restriction::UserCode, || {
                     let args = cdc::frontier_args(frontier, &table.own_xid, table.epoch.into());
-                    counts(spi::run_maintenance(&sql, &args, Mode::InSnapshot)?, Action::Differential)
+                    let rows = if self.rows > SMALL_DELTA {
+                        spi::run_once(&sql, &args, Mode::InSnapshot)?
+                    } else {
+                        spi::run(&sql, &args, Mode::InSnapshot)?
+                    };
+                    counts(rows, Action::Differential)
                 })
             })
         });

@@ -19,6 +19,8 @@ pub struct Facts {
     pub full_needed: Option<String>,
     /// Sources with unconsumed changes.
     pub changed: BTreeSet<Oid>,
+    /// How many they are.
+    pub rows: i64,
 }
 
 /// The work to do.

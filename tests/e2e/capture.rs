@@ -107,6 +107,39 @@ fn truncate_is_noticed() {
 }
 
 #[test]
+fn i2_a_truncate_takes_rows_that_its_own_snapshot_does_not_see() {
+    let db = fresh_db();
+    let (mut a, mut b) = (db.connect(), db.connect());
+    exec(&mut a, T);
+    create(&mut a, "s", "SELECT id, v FROM t");
+    create(&mut a, "g", "SELECT grp, count(*) AS n FROM t GROUP BY grp");
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        for refresh_inside in [false, true] {
+            // TRUNCATE is not MVCC-safe: what was committed after A's snapshot goes as well.
+            exec(&mut a, &format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM t"));
+            exec(&mut b, "INSERT INTO t SELECT 1000 + i, 1, i FROM generate_series(1, 3) i");
+            exec(&mut a, "TRUNCATE t");
+            if refresh_inside {
+                exec(&mut a, "SELECT pgtrickle.refresh_stream_table('s')");
+            }
+            exec(&mut a, "COMMIT");
+            for s in ["s", "g"] {
+                refresh(&mut b, s);
+                assert_eq!(
+                    one::<i64>(&mut b, &format!("SELECT count(*) FROM {s}")),
+                    0,
+                    "{level}, {refresh_inside}"
+                );
+            }
+            exec(&mut b, "INSERT INTO t SELECT i, i, i FROM generate_series(1, 5) i");
+            for s in ["s", "g"] {
+                refresh(&mut b, s);
+            }
+        }
+    }
+}
+
+#[test]
 fn sources_without_key_with_duplicates_and_nulls() {
     let db = fresh_db();
     let mut c = db.connect();

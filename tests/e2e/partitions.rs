@@ -195,3 +195,25 @@ fn inheritance_is_right_or_refused() {
         }
     }
 }
+
+#[test]
+fn after_a_truncate_refreshes_and_writers_do_not_wait_for_each_other() {
+    let db = fresh_db();
+    let (mut c, mut w) = (db.connect(), db.connect());
+    exec(&mut c, P);
+    create(&mut c, "s", "SELECT id, v FROM p");
+    exec(&mut c, "SET lock_timeout = '5s'; TRUNCATE p");
+    exec(&mut w, "SET lock_timeout = '5s'");
+    // A writer is open: the refresh does not wait for it.
+    exec(&mut w, "BEGIN; INSERT INTO p VALUES (1, 'eu', 1)");
+    refresh(&mut c, "s");
+    exec(&mut w, "COMMIT");
+    refresh(&mut c, "s");
+    // A refresh is open: the writer does not wait for it.
+    exec(&mut c, "TRUNCATE p");
+    let mut tx = c.transaction().expect("begin");
+    refresh(&mut tx, "s");
+    exec(&mut w, "INSERT INTO p VALUES (2, 'us', 2); UPDATE p SET v = 3");
+    tx.commit().expect("commit");
+    refresh(&mut c, "s");
+}

@@ -533,6 +533,43 @@ fn hints_work_for_joins_filters_and_nested_queries() {
 }
 
 #[test]
+fn a_used_column_is_used_wherever_it_stands() {
+    // Every place of a query in which a column can be; the query goes on to be differential or full, as it may.
+    let queries = [
+        "SELECT id, rank() OVER (ORDER BY amount) AS r FROM app.orders",
+        "SELECT id, count(*) OVER (PARTITION BY amount) AS r FROM app.orders",
+        "SELECT id, sum(amount) OVER () AS r FROM app.orders",
+        "SELECT id FROM app.orders ORDER BY amount, id LIMIT 3",
+        "SELECT DISTINCT ON (amount) id FROM app.orders ORDER BY amount, id",
+        "SELECT count(*) FILTER (WHERE amount > 3) AS n FROM app.orders",
+        "SELECT string_agg(note, ',' ORDER BY amount, id) AS n FROM app.orders",
+        "SELECT customer FROM app.orders GROUP BY customer HAVING max(amount) > 3",
+        "SELECT count(*) AS n FROM app.orders GROUP BY amount",
+        "SELECT count(*) AS n FROM app.orders GROUP BY GROUPING SETS ((amount), ())",
+        "SELECT o.id FROM app.orders o JOIN app.orders p ON o.amount < p.amount",
+        "SELECT o.id FROM app.orders o LEFT JOIN app.orders p ON o.id = p.amount",
+        "SELECT o.id FROM app.orders o JOIN app.orders p USING (amount)",
+        "SELECT id FROM app.orders o WHERE EXISTS (SELECT 1 FROM app.orders p WHERE p.amount = o.id)",
+        "SELECT id FROM app.orders WHERE id IN (SELECT amount::int FROM app.orders)",
+        "SELECT (SELECT max(amount) FROM app.orders) AS m, id FROM app.orders",
+        "SELECT id FROM app.orders WHERE CASE WHEN customer = 1 THEN amount > 2 ELSE true END",
+        "SELECT id FROM app.orders EXCEPT SELECT amount::int FROM app.orders",
+        "WITH x AS (SELECT id, amount FROM app.orders) SELECT id FROM x WHERE amount > 1",
+        "SELECT o.id, l.m FROM app.orders o, LATERAL (SELECT max(p.amount) AS m FROM app.orders p WHERE p.id <= o.id) l",
+        "SELECT id, (o).note AS n FROM (SELECT id, orders AS o FROM app.orders) x",
+        "SELECT g.v FROM app.orders o, generate_series(1, o.amount::int) g(v)",
+    ];
+    crate::ddl::for_each_in_threads(&queries, |query| {
+        let db = fresh_db();
+        let mut c = db.connect();
+        exec(&mut c, SRC);
+        create(&mut c, "app.s", query);
+        exec(&mut c, "ALTER TABLE app.orders DROP COLUMN amount");
+        assert_suspended(&mut c, "app.s", "SCHEMA_INCOMPATIBLE");
+    });
+}
+
+#[test]
 fn capture_goes_on_for_others_while_one_is_suspended() {
     let (_db, mut c, _notices) = setup();
     create(&mut c, "app.notes", "SELECT id, note FROM app.orders");
