@@ -1,8 +1,6 @@
 //! Suspension, loud, and its end.
 #![forbid(unsafe_code)]
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::catalog::dependencies;
 use crate::catalog::history::{self, Event};
 use crate::catalog::stream_tables::{self, StreamTable};
@@ -11,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::evolve::apply::relation_class;
 use crate::model::{Oid, Reason, Status};
 use crate::monitor::alert;
-use crate::pg::query::{parse, print_tree, without_columns};
+use crate::pg::query::{parse, print_tree, without_changed_columns};
 use crate::pg::secctx::{Restriction, as_user};
 use crate::pg::snapshot::Side;
 use crate::pg::{cache, report, subxact};
@@ -92,31 +90,26 @@ fn hint(table: &StreamTable, reason: Reason) -> Result<String> {
 fn runnable_query(table: &StreamTable) -> Result<Option<(String, &'static str)>> {
     let runs =
         |query: &str| subxact::run(|| as_user(table.owner, Restriction::UserCode, || parse(query))).is_ok();
-    let gone = missing_columns(table.relid)?;
-    if gone.is_empty() {
+    // Printing a column that is gone gives a text that can't run, or worse, one that can.
+    if !misses_columns(table.relid)? {
         let printed = subxact::run(|| print_tree(&table.tree)).unwrap_or_else(|_| table.query.clone());
-        return Ok(Some((printed, "")).filter(|(query, _)| runs(query)));
+        if runs(&printed) {
+            return Ok(Some((printed, "")));
+        }
     }
-    let without = subxact::run(|| without_columns(&table.tree, &gone)).ok();
+    let without = subxact::run(|| without_changed_columns(&table.tree)).ok();
     Ok(without
         .filter(|query| runs(query))
         .map(|query| (query, " -- The query without what is gone: check that it still says what you mean.")))
 }
 
-/// Used columns that their sources have no more.
-fn missing_columns(relid: Oid) -> Result<BTreeMap<Oid, BTreeSet<i16>>> {
-    let mut gone: BTreeMap<Oid, BTreeSet<i16>> = BTreeMap::new();
+/// Has a source lost a column that is used?
+fn misses_columns(relid: Oid) -> Result<bool> {
     let used = dependencies::source_columns(relid)?;
     let shapes = read_shapes(&used.keys().copied().collect::<Vec<_>>(), Side::After)?;
-    for (source, columns) in used {
-        let Some(shape) = shapes.get(&source) else { continue };
-        let missing: BTreeSet<i16> =
-            columns.into_iter().filter(|c| *c > 0 && shape.column(*c).is_none()).collect();
-        if !missing.is_empty() {
-            gone.insert(source, missing);
-        }
-    }
-    Ok(gone)
+    Ok(used.iter().any(|(source, columns)| {
+        shapes.get(source).is_some_and(|shape| columns.iter().any(|c| *c > 0 && shape.column(*c).is_none()))
+    }))
 }
 
 /// Names in the hint of a suspended stream table follow renames.

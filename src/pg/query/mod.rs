@@ -14,7 +14,7 @@ use crate::dvm::support::Unsupported;
 use crate::model::Oid;
 
 pub use parse::{Parsed, analyse, parse, print_tree};
-pub use rewrite_hint::without_columns;
+pub use rewrite_hint::without_changed_columns;
 
 /// One output column of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]

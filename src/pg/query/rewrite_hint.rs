@@ -1,29 +1,27 @@
-//! A query for a hint: the stored one without columns that are gone. Output columns and conditions that used them are
+//! A query for a hint: the stored one without columns that are dropped or of another type. Output columns and conditions that used them are
 //! left out; where they can't be, NULL of the column's type stands in. The caller checks that it really runs.
 //!
 //! # Safety
 //! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
 //! type that their names say; those that walk trees get the context that their caller passes along with them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use pgrx::pg_sys;
 use pgrx::{PgList, pg_guard};
 
 use super::parse::{print_loaded, read_tree};
 use crate::error::Result;
-use crate::model::Oid;
 use crate::pg::compat;
 
-struct Gone<'a> {
-    columns: &'a BTreeMap<Oid, BTreeSet<i16>>,
+struct Gone {
     stack: Vec<*mut pg_sys::Query>,
     hit: bool,
 }
 
-/// The text of `tree` without these columns (attribute numbers by relation).
-pub fn without_columns(tree: &str, columns: &BTreeMap<Oid, BTreeSet<i16>>) -> Result<String> {
-    let mut gone = Gone { columns, stack: Vec::new(), hit: false };
+/// The text of `tree` without columns that are dropped or of another type now.
+pub fn without_changed_columns(tree: &str) -> Result<String> {
+    let mut gone = Gone { stack: Vec::new(), hit: false };
     // SAFETY: the tree is ours alone; lists are replaced, never freed.
     unsafe {
         let query = read_tree(tree)?;
@@ -36,7 +34,7 @@ pub fn without_columns(tree: &str, columns: &BTreeMap<Oid, BTreeSet<i16>>) -> Re
     }
 }
 
-impl Gone<'_> {
+impl Gone {
     unsafe fn uses(&mut self, query: *mut pg_sys::Query, node: *mut pg_sys::Node) -> bool {
         self.hit = false;
         self.stack.push(query);
@@ -154,8 +152,12 @@ unsafe fn is_gone(gone: &Gone, var: *mut pg_sys::Var) -> bool {
     unsafe {
         let Some(depth) = gone.stack.len().checked_sub(1 + (*var).varlevelsup as usize) else { return false };
         let Ok(index) = usize::try_from((*var).varno - 1) else { return false };
-        PgList::<pg_sys::RangeTblEntry>::from_pg((*gone.stack[depth]).rtable).get_ptr(index).is_some_and(
-            |rte| gone.columns.get(&(*rte).relid.to_u32()).is_some_and(|c| c.contains(&(*var).varattno)),
-        )
+        let entry = PgList::<pg_sys::RangeTblEntry>::from_pg((*gone.stack[depth]).rtable).get_ptr(index);
+        // A dropped column has no type.
+        entry.is_some_and(|rte| {
+            (*rte).rtekind == pg_sys::RTEKind::RTE_RELATION
+                && (*var).varattno > 0
+                && pg_sys::get_atttype((*rte).relid, (*var).varattno) != (*var).vartype
+        })
     }
 }
