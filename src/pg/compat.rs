@@ -144,3 +144,29 @@ pub unsafe fn descriptor_attribute(
             .add(index);
     }
 }
+
+/// Callback of tree walkers.
+pub type Walker = unsafe extern "C-unwind" fn(*mut pg_sys::Node, *mut std::ffi::c_void) -> bool;
+
+/// Begins a walk at `node`. A callback raises errors as PostgreSQL does, by a jump to the nearest guard: called from Rust
+/// it needs one, or the jump passes over all Rust frames, whoever meant to catch it among them.
+///
+/// # Safety
+/// `node` is valid or null; `context` is what `f` expects.
+pub unsafe fn walk(f: Walker, node: *mut pg_sys::Node, context: *mut std::ffi::c_void) -> bool {
+    // SAFETY: per the contract; nothing in the closure needs dropping.
+    unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| f(node, context)) }
+}
+
+/// Begins a mutation at `node`; see `walk`.
+///
+/// # Safety
+/// As `walk`.
+pub unsafe fn mutate(
+    f: Mutator,
+    node: *mut pg_sys::Node,
+    context: *mut std::ffi::c_void,
+) -> *mut pg_sys::Node {
+    // SAFETY: per the contract; nothing in the closure needs dropping.
+    unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| f(node, context)) }
+}

@@ -273,7 +273,7 @@ impl Converter {
                 grouping.keys.push(key);
             }
             for node in targets.iter().copied().chain([having]) {
-                visit_grouping(node, std::ptr::from_mut(&mut grouping).cast());
+                compat::walk(visit_grouping, node, std::ptr::from_mut(&mut grouping).cast());
             }
             // Columns that depend on a grouped primary key: grouping by them too changes nothing.
             for var in std::mem::take(&mut grouping.loose) {
@@ -547,7 +547,7 @@ struct Vars {
 impl Vars {
     unsafe fn collect(&mut self, node: Node) {
         // SAFETY: the context outlives the walk.
-        unsafe { visit_vars(node, std::ptr::from_mut(self).cast()) };
+        unsafe { compat::walk(visit_vars, node, std::ptr::from_mut(self).cast()) };
     }
 }
 
@@ -590,7 +590,7 @@ impl Grouping {
     unsafe fn lift(&self, node: Node, above: u32) -> Node {
         let mut lift = Lift { grouping: self, above };
         // SAFETY: the context outlives the mutation.
-        unsafe { lift_node(node, std::ptr::from_mut(&mut lift).cast()) }
+        unsafe { compat::mutate(lift_node, node, std::ptr::from_mut(&mut lift).cast()) }
     }
 }
 

@@ -13,6 +13,7 @@ use super::convert::{Converter, output_columns};
 use super::{Analysis, OutputColumn, UseKind, uses};
 use crate::dvm::support::{Construct, Unsupported};
 use crate::error::{Error, Result};
+use crate::pg::compat;
 use crate::pg::secctx::{PINNED, with_settings};
 use crate::pg::spi::c_string;
 use crate::sqltext;
@@ -171,7 +172,7 @@ unsafe fn check_analysed(query: *mut pg_sys::Query) -> Result<()> {
 unsafe fn check_sources(query: *mut pg_sys::Query) -> Result<()> {
     let mut walk = SourceWalk { error: None };
     // SAFETY: the context outlives the walk.
-    unsafe { visit_sources(query.cast(), std::ptr::from_mut(&mut walk).cast()) };
+    unsafe { compat::walk(visit_sources, query.cast(), std::ptr::from_mut(&mut walk).cast()) };
     walk.error.map_or(Ok(()), Err)
 }
 
@@ -310,7 +311,7 @@ unsafe fn find_function(query: *mut pg_sys::Query, volatility: u8) -> String {
     let mut walk = FunctionWalk { volatility, found: pg_sys::InvalidOid, word: "" };
     // SAFETY: the context outlives the walk; the function's name is read from the syscache.
     unsafe {
-        visit_functions(query.cast(), std::ptr::from_mut(&mut walk).cast());
+        compat::walk(visit_functions, query.cast(), std::ptr::from_mut(&mut walk).cast());
         if walk.found == pg_sys::InvalidOid {
             return walk.word.to_string();
         }

@@ -29,7 +29,7 @@ pub fn without_changed_columns(tree: &str) -> Result<String> {
             drop_targets(query, &mut gone);
             drop_conjuncts(query, &mut gone);
         }
-        let replaced = null_out(query.cast(), std::ptr::from_mut(&mut gone).cast());
+        let replaced = compat::mutate(null_out, query.cast(), std::ptr::from_mut(&mut gone).cast());
         print_loaded(replaced.cast())
     }
 }
@@ -41,7 +41,7 @@ impl Gone {
         // SAFETY: a copy is changed and thrown away; `hit` tells whether anything matched.
         unsafe {
             let copy = pg_sys::copyObjectImpl(node.cast()).cast();
-            null_out(copy, std::ptr::from_mut(self).cast());
+            compat::mutate(null_out, copy, std::ptr::from_mut(self).cast());
         }
         self.stack.pop();
         self.hit

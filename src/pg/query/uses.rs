@@ -137,7 +137,7 @@ impl Collector {
     unsafe fn walk(&mut self, node: *mut pg_sys::Node, role: Role) {
         let saved = self.role.replace(role);
         // SAFETY: the context pointer is this collector, which outlives the walk.
-        unsafe { visit(node, std::ptr::from_mut(self).cast()) };
+        unsafe { compat::walk(visit, node, std::ptr::from_mut(self).cast()) };
         self.role = saved;
     }
 
@@ -160,7 +160,7 @@ impl Collector {
                 if let Some(te) = targets.get_ptr((*var).varattno as usize - 1) {
                     let above = self.stack.split_off(depth + 1);
                     self.stack.push((*rte).subquery);
-                    visit((*te).expr.cast(), std::ptr::from_mut(self).cast());
+                    compat::walk(visit, (*te).expr.cast(), std::ptr::from_mut(self).cast());
                     self.stack.truncate(depth + 1);
                     self.stack.extend(above);
                 }
@@ -168,7 +168,7 @@ impl Collector {
                 let resolved = compat::resolve_aliases(query, pg_sys::copyObjectImpl(var.cast()).cast());
                 if (*resolved).type_ != pg_sys::NodeTag::T_Var || resolved_differs(resolved.cast(), var) {
                     let above = self.stack.split_off(depth + 1);
-                    visit(resolved, std::ptr::from_mut(self).cast());
+                    compat::walk(visit, resolved, std::ptr::from_mut(self).cast());
                     self.stack.extend(above);
                 }
             }
