@@ -161,7 +161,8 @@ fn difference(c: &mut Client, s: &Stream) -> Result<String, postgres::Error> {
         )
     };
     let mut forms = vec!["r.*"];
-    if s.exact {
+    // More than I1 asks: 1.5 and 1.50 are equal, and a stream table may show either.
+    if s.exact && std::env::var_os("PGTRICKLE_FUZZ_PRINTED").is_some() {
         forms.push("r::text AS printed");
     }
     let mut out = String::new();
