@@ -33,6 +33,26 @@ pub fn relation_class() -> Oid {
 
 /// Judges every user of a source that looks different now, and acts.
 pub fn source_changed(before: &TableShape, after: &TableShape, known: Option<&Known>) -> Result<()> {
+    judge_users(before, after, known, None)
+}
+
+/// A change of a source that no event told of is judged before its shape is recorded anew, for all users but the one
+/// that is being bound to the source as it is.
+pub fn judge_missed(source: Oid, bound: Oid) -> Result<()> {
+    if let (Some(recorded), Some(now)) = (sources::shape(source)?, shape_now(source)?)
+        && recorded.fingerprint()? != now.fingerprint()?
+    {
+        judge_users(&recorded, &now, None, Some(bound))?;
+    }
+    Ok(())
+}
+
+fn judge_users(
+    before: &TableShape,
+    after: &TableShape,
+    known: Option<&Known>,
+    except: Option<Oid>,
+) -> Result<()> {
     let none = BTreeSet::new();
     let mut changes = match known {
         Some(known) => diff_retyped(before, after, known.retyped),
@@ -44,7 +64,7 @@ pub fn source_changed(before: &TableShape, after: &TableShape, known: Option<&Kn
     }
     for table in stream_tables::users_of(relation_class(), after.oid)? {
         let used = dependencies::source_columns(table.relid)?;
-        let Some(columns) = used.get(&after.oid) else { continue };
+        let Some(columns) = used.get(&after.oid).filter(|_| Some(table.relid) != except) else { continue };
         let usage = Usage {
             source: after.display_name(),
             columns: columns.iter().copied().filter(|c| *c > 0).collect(),

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 
+use crate::catalog::dependencies;
 use crate::catalog::snapshots::Why;
 use crate::catalog::stream_tables::{self, Definition, StreamTable};
-use crate::catalog::{dependencies, sources};
 use crate::cdc;
 use crate::dvm::support::Unsupported;
 use crate::error::{Error, Result};
-use crate::evolve::apply::{owner_name, record, sync_capture};
+use crate::evolve::apply::{judge_missed, owner_name, record, sync_capture};
 use crate::model::{Oid, RefreshMode};
 use crate::pg::cache;
 use crate::pg::query::{Analysis, Parsed};
@@ -59,6 +59,7 @@ pub fn bind(
     dependencies::replace(relid, &analysis.uses)?;
     let new = analysis.sources();
     for source in old.union(&new) {
+        judge_missed(*source, relid)?;
         sync_capture(*source)?;
     }
     let Some(table) = stream_tables::find(relid)? else {
@@ -66,9 +67,7 @@ pub fn bind(
     };
     let shapes = read_shapes(&new.iter().copied().collect::<Vec<_>>(), Side::After)?;
     for (source, shape) in shapes.iter().filter(|(s, _)| !old.contains(s)) {
-        if sources::fingerprint(*source)?.as_deref() != Some(shape.fingerprint()?.as_str())
-            || is_new(*source, relid)?
-        {
+        if is_new(*source, relid)? {
             record(shape, Why::Source, "CREATE STREAM TABLE")?;
         }
     }

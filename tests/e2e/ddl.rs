@@ -620,3 +620,20 @@ fn dependencies_are_kept_per_column_with_their_role() {
     assert!(lineage.iter().any(|l| l.contains("join")), "{lineage:#?}");
     assert!(!lineage.iter().any(|l| l.contains("unused")), "{lineage:#?}");
 }
+
+#[test]
+fn i4_a_missed_change_is_judged_when_another_stream_table_is_made() {
+    let db = fresh_db();
+    let mut c = db.connect();
+    setup(&mut c);
+    create(&mut c, "first", "SELECT id, v FROM app.src");
+    exec(
+        &mut c,
+        "ALTER EVENT TRIGGER pgtrickle_ddl_end DISABLE;
+         ALTER TABLE app.src ALTER COLUMN v TYPE int USING v + 1000;
+         ALTER EVENT TRIGGER pgtrickle_ddl_end ENABLE ALWAYS",
+    );
+    create(&mut c, "second", "SELECT id, grp FROM app.src");
+    assert_eq!(right_or_suspended(&mut c, "first"), "suspended");
+    assert_eq!(right_or_suspended(&mut c, "second"), "right");
+}
