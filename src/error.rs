@@ -28,6 +28,12 @@ pub enum SqlState {
     ObjectNotInPrerequisiteState,
     /// 54000
     ProgramLimitExceeded,
+    /// 42P01
+    UndefinedTable,
+    /// 55P03
+    LockNotAvailable,
+    /// 57014
+    QueryCanceled,
     /// XX000
     Internal,
     /// PostgreSQL's own code of an error that is passed on, in its packed form.
@@ -88,6 +94,24 @@ pub enum Error {
     /// The contents did not match what the maintenance state says.
     #[error("stream table {name} has diverged from its maintenance state")]
     Diverged { name: String, detail: String },
+    /// Somebody holds a lock that is not waited for.
+    #[error("could not obtain a lock on {what}")]
+    LockNotAvailable { what: String },
+    /// Work of our own inside a user's command took too long.
+    #[error("the time for it is over")]
+    OutOfTime,
+    /// A table of pgtrickle's own is missing.
+    #[error("relation {name} does not exist")]
+    OwnTableMissing { name: String },
+    /// There is no schema snapshot of this number.
+    #[error("there is no schema snapshot {id}")]
+    NoSnapshot { id: i64 },
+    /// Nothing was ever recorded of such a table.
+    #[error("nothing is recorded of {name}")]
+    NoHistory { name: String },
+    /// Tables of several schemas fit.
+    #[error("{name} is the name of several tables")]
+    AmbiguousName { name: String, found: String },
     /// A bug, or a catalog that somebody edited.
     #[error("pgtrickle internal error: {0}")]
     Internal(String),
@@ -114,6 +138,11 @@ impl Error {
             Error::Dependents { .. } => DependentObjectsStillExist,
             Error::Query { code, .. } => Native(*code),
             Error::TooManyColumns { .. } => ProgramLimitExceeded,
+            Error::LockNotAvailable { .. } => LockNotAvailable,
+            Error::OutOfTime => QueryCanceled,
+            Error::OwnTableMissing { .. } | Error::NoHistory { .. } => UndefinedTable,
+            Error::NoSnapshot { .. } => UndefinedObject,
+            Error::AmbiguousName { .. } => InvalidParameterValue,
             Error::Internal(_) => Internal,
         }
     }
@@ -143,6 +172,12 @@ impl Error {
                 None => format!("reason={reason}."),
             },
             Error::TooManyColumns { .. } => "reason=TOO_MANY_COLUMNS.".into(),
+            Error::LockNotAvailable { .. } => "reason=LOCK_NOT_AVAILABLE.".into(),
+            Error::OutOfTime => "reason=OUT_OF_TIME.".into(),
+            Error::OwnTableMissing { .. } => "reason=OWN_TABLE_MISSING.".into(),
+            Error::NoSnapshot { .. } => "reason=SNAPSHOT_NOT_FOUND.".into(),
+            Error::NoHistory { .. } => "reason=NO_HISTORY.".into(),
+            Error::AmbiguousName { found, .. } => format!("reason=AMBIGUOUS_NAME: {found}."),
             Error::Internal(_) => "reason=INTERNAL.".into(),
         }
     }
@@ -172,16 +207,29 @@ impl Error {
             Error::Cycle { .. } => "Remove the reference from the query.".into(),
             Error::DirectWrite { name } => format!(
                 "Change its sources and call SELECT pgtrickle.refresh_stream_table({}).",
-                crate::sqltext::literal(name)
+                crate::sqltext::regclass_literal(name)
             ),
             Error::Dependents { name, .. } => format!(
                 "Use SELECT pgtrickle.drop_stream_table({}, cascade => true) to drop them too.",
-                crate::sqltext::literal(name)
+                crate::sqltext::regclass_literal(name)
             ),
             Error::Diverged { name, .. } => format!(
                 "Call SELECT pgtrickle.refresh_stream_table({}, mode => 'full') to rebuild it.",
-                crate::sqltext::literal(name)
+                crate::sqltext::regclass_literal(name)
             ),
+            Error::LockNotAvailable { .. } => {
+                "Look for its holder: SELECT * FROM pg_locks WHERE relation = 'pgtrickle.pgt_schema_snapshots'::regclass.".into()
+            }
+            Error::OutOfTime => "See pg_trickle.snapshot_timeout.".into(),
+            Error::OwnTableMissing { .. } => "Restore it from a dump, or create the extension anew.".into(),
+            Error::NoSnapshot { .. } => {
+                "List them with SELECT snapshot_id, schema_name, table_name, captured_at FROM pgtrickle.schema_snapshots.".into()
+            }
+            Error::NoHistory { .. } => {
+                "SELECT DISTINCT schema_name, table_name FROM pgtrickle.schema_snapshots lists what is recorded; \
+                 SELECT * FROM pgtrickle.capture_baseline() records the tables that are there now.".into()
+            }
+            Error::AmbiguousName { .. } => "Pass the name with its schema.".into(),
             Error::Internal(_) => "Please report it with the statement that led to it.".into(),
         }
     }

@@ -1,9 +1,9 @@
-//! One atomic change of a relation's shape: its words, its severity, its values before and after.
+//! One atomic change of a relation's shape: its word, its severity, its column. `drift::describe` has its sentences.
 #![forbid(unsafe_code)]
 
+use crate::error::{Error, Result};
 use crate::model::Oid;
 use crate::snapshot::shape::TableShape;
-use crate::sqltext::ident;
 use serde::{Deserialize, Serialize};
 
 /// One column, by number and by the name it has in messages.
@@ -28,7 +28,7 @@ pub enum Turn {
 }
 
 impl Turn {
-    fn words(self) -> &'static str {
+    pub(super) fn words(self) -> &'static str {
         match self {
             Turn::Added => "was added",
             Turn::Removed => "was removed",
@@ -126,6 +126,12 @@ pub enum Change {
     },
     /// Something without a rule.
     Other { what: String },
+    /// Another kind of relation (`relkind`), such as a view for a table. No ALTER does that; PostgreSQL 15 lets a rule make a view
+    /// of an empty table.
+    KindChanged { before: char, after: char },
+    /// Another partition key, as `RANGE (a, b)`, or none; between two relations only. One that has expressions is told by
+    /// strategy and columns.
+    PartitionKeyChanged { before: Option<String>, after: Option<String> },
 }
 
 /// Whether row security is on, and for whom.
@@ -160,7 +166,7 @@ impl RowSecurity {
         }
     }
 
-    fn words(self) -> &'static str {
+    pub(super) fn words(self) -> &'static str {
         match self {
             RowSecurity::Off => "off",
             RowSecurity::OffForced => "off (to be forced)",
@@ -228,7 +234,10 @@ impl Change {
             Change::IndexChanged { .. } | Change::IndexRenamed { .. } => "index_changed",
             Change::ConstraintChanged { .. } | Change::ConstraintRenamed { .. } => "constraint_changed",
             Change::RowSecurityChanged { .. } | Change::PolicyChanged { .. } => "row_security_changed",
-            Change::PartitionAttached { .. } | Change::PartitionDetached { .. } => "partitioning_changed",
+            Change::PartitionAttached { .. }
+            | Change::PartitionDetached { .. }
+            | Change::PartitionKeyChanged { .. } => "partitioning_changed",
+            Change::KindChanged { .. } => "kind_changed",
             Change::ChildAdded { .. } | Change::ChildRemoved { .. } | Change::ParentsChanged => {
                 "inheritance_changed"
             }
@@ -263,11 +272,14 @@ impl Change {
     pub fn severity(&self) -> Severity {
         use Severity::*;
         match self {
-            Change::RelationReplaced { .. } => Destructive,
+            // That other rows are in it is not a matter of shape: the class of the pair says it.
+            Change::RelationReplaced { .. } => None,
             Change::TableRenamed { .. } | Change::SchemaChanged { .. } | Change::OwnerChanged { .. } => {
                 Compatible
             }
-            Change::PersistenceChanged { .. } => Destructive,
+            Change::PersistenceChanged { .. }
+            | Change::KindChanged { .. }
+            | Change::PartitionKeyChanged { .. } => Destructive,
             Change::ColumnDropped { .. } => Destructive,
             Change::ColumnAdded { .. } => Additive,
             Change::ColumnRenamed { .. } | Change::ColumnTypeRenamed { .. } => Compatible,
@@ -307,234 +319,45 @@ impl Change {
             Change::Other { .. } => Destructive,
         }
     }
+}
 
-    /// The value before, as shown to people.
-    pub fn before_value(&self) -> Option<String> {
-        self.values().0
+/// Version tag of [`Drift`]: a variant or field that older readers don't know gets another.
+pub const DRIFT_VERSION: u32 = 1;
+
+/// The changes between two shapes, as they are stored and sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Drift {
+    /// [`DRIFT_VERSION`] of the writer.
+    pub version: u32,
+    /// In the order of `drift::diff`.
+    pub changes: Vec<Change>,
+}
+
+impl Drift {
+    /// The changes, with the version of this writer.
+    pub fn new(changes: Vec<Change>) -> Drift {
+        Drift { version: DRIFT_VERSION, changes }
     }
 
-    /// The value after, as shown to people.
-    pub fn after_value(&self) -> Option<String> {
-        self.values().1
-    }
-
-    fn values(&self) -> (Option<String>, Option<String>) {
-        let both = |b: &str, a: &str| (Some(b.to_string()), Some(a.to_string()));
-        let item = |turn: &Turn, name: &str| match turn {
-            Turn::Added => (None, Some(name.to_string())),
-            Turn::Removed => (Some(name.to_string()), None),
-            Turn::Changed => both(name, name),
-        };
-        match self {
-            Change::RelationReplaced { before, after } => both(&before.to_string(), &after.to_string()),
-            Change::TableRenamed { before, after }
-            | Change::SchemaChanged { before, after }
-            | Change::OwnerChanged { before, after }
-            | Change::ColumnRenamed { before, after, .. }
-            | Change::ColumnTypeChanged { before, after, .. }
-            | Change::ColumnTypmodChanged { before, after, .. }
-            | Change::ColumnTypeRenamed { before, after, .. }
-            | Change::ReplicaIdentityRemoved { before, after }
-            | Change::ReplicaIdentityChanged { before, after }
-            | Change::IndexRenamed { before, after }
-            | Change::ConstraintRenamed { before, after }
-            | Change::MemberRenamed { before, after, .. } => both(before, after),
-            Change::PersistenceChanged { before, after, .. } => {
-                both(&persistence_word(*before), &persistence_word(*after))
-            }
-            Change::ColumnDropped { column } => item(&Turn::Removed, &column.name),
-            Change::ColumnAdded { column } => item(&Turn::Added, &column.name),
-            Change::ColumnDimensionsChanged { before, after, .. } => {
-                both(&before.to_string(), &after.to_string())
-            }
-            Change::ColumnTypeKindChanged { before, after, .. } => {
-                both(&before.to_string(), &after.to_string())
-            }
-            Change::ColumnCollationChanged { before, after, .. }
-            | Change::DefaultChanged { before, after, .. }
-            | Change::GenerationChanged { before, after, .. } => (before.clone(), after.clone()),
-            Change::IdentityChanged { before, after, .. } => {
-                both(identity_word(before), identity_word(after))
-            }
-            Change::NullabilityChanged { not_null, .. } => {
-                if *not_null {
-                    both("NULL", "NOT NULL")
-                } else {
-                    both("NOT NULL", "NULL")
-                }
-            }
-            Change::PrimaryKeyAdded { columns } => item(&Turn::Added, &list(columns)),
-            Change::PrimaryKeyRemoved { columns } => item(&Turn::Removed, &list(columns)),
-            Change::PrimaryKeyChanged { before, after } => both(&list(before), &list(after)),
-            Change::IndexChanged { name, turn, .. }
-            | Change::ConstraintChanged { name, turn, .. }
-            | Change::PolicyChanged { name, turn, .. } => item(turn, name),
-            Change::RowSecurityChanged { before, after } => both(before.words(), after.words()),
-            Change::PartitionAttached { name, .. } | Change::ChildAdded { name, .. } => {
-                item(&Turn::Added, name)
-            }
-            Change::PartitionDetached { name, .. } | Change::ChildRemoved { name, .. } => {
-                item(&Turn::Removed, name)
-            }
-            Change::CaptureChanged { before, after, .. } => {
-                (before.map(trigger_word), after.map(trigger_word))
-            }
-            Change::ColumnRewritten { .. }
-            | Change::ColumnsReordered
-            | Change::ParentsChanged
-            | Change::Other { .. } => (None, None),
+    /// Reads the JSON form. What can't be read, or is of another version, is an error, never "no changes".
+    pub fn from_json(text: &str) -> Result<Drift> {
+        let drift: Drift =
+            serde_json::from_str(text).map_err(|e| Error::Internal(format!("unreadable drift: {e}")))?;
+        if drift.version != DRIFT_VERSION {
+            let found = drift.version;
+            return Err(Error::Internal(format!("drift of version {found}, expected {DRIFT_VERSION}")));
         }
+        Ok(drift)
     }
 
-    /// The change in words, without a full stop: `column "x" was dropped`.
-    pub fn describe(&self) -> String {
-        let column = |c: &Column| format!("column {}", ident(&c.name));
-        match self {
-            Change::RelationReplaced { .. } => "it was replaced by another table of that name".into(),
-            Change::TableRenamed { before, after } => {
-                format!("the table was renamed from {} to {}", ident(before), ident(after))
-            }
-            Change::SchemaChanged { before, after } => {
-                format!("its schema changed from {} to {}", ident(before), ident(after))
-            }
-            Change::OwnerChanged { before, after } => {
-                format!("its owner changed from {} to {}", ident(before), ident(after))
-            }
-            Change::PersistenceChanged { relation, before, after } => format!(
-                "{relation} became {} where it was {}",
-                persistence_word(*after),
-                persistence_word(*before)
-            ),
-            Change::ColumnDropped { column: c } => format!("{} was dropped", column(c)),
-            Change::ColumnAdded { column: c } => format!("{} was added", column(c)),
-            Change::ColumnRenamed { before, after, .. } => {
-                format!("column {} was renamed to {}", ident(before), ident(after))
-            }
-            Change::ColumnTypeChanged { column: c, before, after }
-            | Change::ColumnTypmodChanged { column: c, before, after } => {
-                format!("{} changed its type from {before} to {after}", column(c))
-            }
-            Change::ColumnDimensionsChanged { column: c, before, after } => {
-                format!("{} changed its array dimensions from {before} to {after}", column(c))
-            }
-            Change::ColumnTypeKindChanged { column: c, before, after } => {
-                format!("the type of {} changed its kind from '{before}' to '{after}'", column(c))
-            }
-            Change::ColumnCollationChanged { column: c, before, after } => {
-                format!("{} changed its collation from {} to {}", column(c), or_none(before), or_none(after))
-            }
-            Change::ColumnTypeRenamed { column: c, before, after } => {
-                format!("the type or collation of {} was renamed from {before} to {after}", column(c))
-            }
-            Change::ColumnRewritten { column: c } => {
-                format!("the values of {} were computed anew by ALTER TYPE ... USING", column(c))
-            }
-            Change::NullabilityChanged { column: c, not_null } => {
-                format!("{} {} NULL", column(c), if *not_null { "no longer allows" } else { "now allows" })
-            }
-            Change::DefaultChanged { column: c, before, after } => {
-                format!("the default of {} changed from {} to {}", column(c), or_none(before), or_none(after))
-            }
-            Change::IdentityChanged { column: c, before, after } => format!(
-                "the identity of {} changed from {} to {}",
-                column(c),
-                identity_word(before),
-                identity_word(after)
-            ),
-            Change::GenerationChanged { column: c, before, after } => match (before, after) {
-                (None, Some(expression)) => format!("{} became generated as {expression}", column(c)),
-                (Some(_), None) => format!("{} is no longer generated", column(c)),
-                (before, after) => format!(
-                    "the generation of {} changed from {} to {}",
-                    column(c),
-                    or_none(before),
-                    or_none(after)
-                ),
-            },
-            Change::ColumnsReordered => "its columns are in another order".into(),
-            Change::PrimaryKeyAdded { columns } => format!("the primary key {} was added", list(columns)),
-            Change::PrimaryKeyRemoved { columns } => format!("the primary key {} was removed", list(columns)),
-            Change::PrimaryKeyChanged { before, after } => {
-                format!("the primary key changed from {} to {}", list(before), list(after))
-            }
-            Change::ReplicaIdentityRemoved { before, after } => {
-                format!("the replica identity {before} was taken away and is {after}")
-            }
-            Change::ReplicaIdentityChanged { before, after } => {
-                format!("the replica identity changed from {before} to {after}")
-            }
-            Change::IndexChanged { name, turn, .. } => format!("index {} {}", ident(name), turn.words()),
-            Change::IndexRenamed { before, after } => {
-                format!("index {} was renamed to {}", ident(before), ident(after))
-            }
-            Change::ConstraintChanged { name, turn, .. } => {
-                format!("constraint {} {}", ident(name), turn.words())
-            }
-            Change::ConstraintRenamed { before, after } => {
-                format!("constraint {} was renamed to {}", ident(before), ident(after))
-            }
-            Change::RowSecurityChanged { before, after } => {
-                format!("row security was {} and is {}", before.words(), after.words())
-            }
-            Change::PolicyChanged { name, turn, .. } => {
-                format!("row security policy {} {}", ident(name), turn.words())
-            }
-            Change::PartitionAttached { name, created: true, .. } => format!("partition {name} was created"),
-            Change::PartitionAttached { name, created: false, .. } => {
-                format!("partition {name} was attached")
-            }
-            Change::PartitionDetached { name, .. } => format!("partition {name} was detached or dropped"),
-            Change::ChildAdded { name, .. } => format!("{name} inherits from it now"),
-            Change::ChildRemoved { name, .. } => format!("{name} no longer inherits from it"),
-            Change::MemberRenamed { before, after, .. } => format!("{before} was renamed to {after}"),
-            Change::ParentsChanged => "it became or ceased to be part of other tables".into(),
-            Change::CaptureChanged { relation, trigger, turn, before, after, .. } => {
-                let subject = format!("capture trigger {} on {relation}", ident(trigger));
-                match (turn, before, after) {
-                    (Turn::Changed, Some(b), Some(a)) if b != a => {
-                        format!("{subject} was set from {} to {}", trigger_word(*b), trigger_word(*a))
-                    }
-                    (turn, _, _) => format!("{subject} {}", turn.words()),
-                }
-            }
-            Change::Other { what } => what.clone(),
-        }
+    /// The stable JSON form.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|e| Error::Internal(format!("unwritable drift: {e}")))
     }
-}
 
-fn persistence_word(persistence: char) -> String {
-    match persistence {
-        'p' => "permanent".into(),
-        'u' => "unlogged".into(),
-        't' => "temporary".into(),
-        other => format!("'{other}'"),
-    }
-}
-
-fn trigger_word(enabled: char) -> String {
-    match enabled {
-        'A' => "always".into(),
-        'O' => "origin".into(),
-        'R' => "replica".into(),
-        'D' => "disabled".into(),
-        other => format!("'{other}'"),
-    }
-}
-
-fn list(columns: &[String]) -> String {
-    let quoted: Vec<String> = columns.iter().map(|c| ident(c)).collect();
-    format!("({})", quoted.join(", "))
-}
-
-fn or_none(text: &Option<String>) -> &str {
-    text.as_deref().unwrap_or("none")
-}
-
-fn identity_word(identity: &str) -> &str {
-    match identity {
-        "" => "none",
-        "a" => "ALWAYS",
-        "d" => "BY DEFAULT",
-        other => other,
+    /// The worst of the changes; none when nothing changed.
+    pub fn severity(&self) -> Severity {
+        self.changes.iter().map(Change::severity).max().unwrap_or(Severity::None)
     }
 }

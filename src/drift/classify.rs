@@ -155,6 +155,11 @@ fn effect(change: &Change, usage: &Usage) -> Effect {
 
         Change::PersistenceChanged { .. } => Effect::Reinitialize,
 
+        // No ALTER does that to a relation: whatever it was, nothing here knows what it means.
+        Change::KindChanged { .. } | Change::PartitionKeyChanged { .. } => {
+            Effect::Suspend(Reason::Unclassified)
+        }
+
         // Rows of a foreign table change where nothing of ours sees it.
         Change::PartitionAttached { foreign: true, .. } => Effect::Suspend(Reason::Unclassified),
         // Created empty by the same command: contents stay, capture is extended in place.

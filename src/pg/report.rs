@@ -21,6 +21,9 @@ pub fn code(state: SqlState) -> PgSqlErrorCode {
         SqlState::WrongObjectType => ERRCODE_WRONG_OBJECT_TYPE,
         SqlState::ObjectNotInPrerequisiteState => ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
         SqlState::ProgramLimitExceeded => ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+        SqlState::UndefinedTable => ERRCODE_UNDEFINED_TABLE,
+        SqlState::LockNotAvailable => ERRCODE_LOCK_NOT_AVAILABLE,
+        SqlState::QueryCanceled => ERRCODE_QUERY_CANCELED,
         SqlState::Internal => ERRCODE_INTERNAL_ERROR,
         SqlState::Native(code) => PgSqlErrorCode::from(code),
     }
@@ -47,6 +50,11 @@ pub fn notice(message: &str, detail: &str, hint: &str) {
 /// A line for the server log alone.
 pub fn log(message: &str) {
     say(PgLogLevel::LOG, PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION, message, "", "");
+}
+
+/// A line for the server log that no client sees, whatever its client_min_messages: it may quote data.
+pub fn log_server_only(message: &str) {
+    say(PgLogLevel::LOG_SERVER_ONLY, PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION, message, "", "");
 }
 
 /// For whoever sets log_min_messages to debug1.

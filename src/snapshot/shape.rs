@@ -1,4 +1,4 @@
-//! What one table looks like at one moment: a plain value, read from the JSON of `sql/queries/table_shape.sql`.
+//! What one table looks like at one moment: a plain value, read by `snapshot::read`.
 //!
 //! Two kinds of facts are kept apart. The *shape* is what a user sees and can change. *Evidence* tells two equal shapes
 //! apart: `filenode` and [`ColumnShape::stored`] move when storage or a catalog row was replaced, `row_estimate` with
@@ -7,10 +7,14 @@
 
 use crate::error::{Error, Result};
 use crate::model::Oid;
+use crate::snapshot::stored::{Stored, written};
 use crate::sqltext;
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+
+/// Short texts without an allocation each: reading tens of thousands of shapes is mostly that.
+pub use compact_str::CompactString as Text;
 
 /// Version tag of the JSON form.
 pub const SHAPE_VERSION: u32 = 1;
@@ -71,17 +75,17 @@ pub struct TableShape {
 }
 
 /// One column.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ColumnShape {
     /// Number of the column; its identity.
     pub attnum: i16,
     /// Name.
-    pub name: String,
+    pub name: Text,
     /// Type.
     pub type_oid: Oid,
     /// `schema.name` of the type, as in the catalog, unquoted (`pg_catalog._text` is an array of text).
-    pub type_name: String,
+    pub type_name: Text,
     /// `typtype`: `b` base, `c` composite, `d` domain, `e` enum, `p` pseudo, `r` range, `m` multirange.
     pub type_kind: char,
     /// `atttypmod`; -1 for none.
@@ -91,7 +95,7 @@ pub struct ColumnShape {
     /// Collation; 0 for none.
     pub collation_oid: Oid,
     /// `schema.name` of the collation.
-    pub collation_name: Option<String>,
+    pub collation_name: Option<Text>,
     /// NOT NULL.
     pub not_null: bool,
     /// The default, or the generation expression of a generated column.
@@ -99,15 +103,15 @@ pub struct ColumnShape {
     /// Rows from before the column was added get its value from the catalog (`atthasmissing`). Evidence.
     pub missing: bool,
     /// `attidentity`: empty, `a` always, `d` by default.
-    pub identity: String,
+    pub identity: Text,
     /// `attgenerated`: empty, `s` stored, `v` virtual.
-    pub generated: String,
+    pub generated: Text,
     /// Which version of its `pg_attribute` row this is (xmin and ctid). Evidence.
-    pub stored: String,
+    pub stored: Text,
 }
 
 /// A stored expression.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expression {
     /// Row in `pg_attrdef`: ALTER TYPE gives it a new one. Evidence.
@@ -115,17 +119,17 @@ pub struct Expression {
     /// Printed form; none when it could not be printed any more. Names in it follow renames: for people only.
     pub text: Option<String>,
     /// Digest of the stored form. It tells expressions apart and does not follow renames.
-    pub digest: String,
+    pub digest: Text,
 }
 
 /// One index.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IndexShape {
     /// `pg_class.oid` of the index.
     pub oid: Oid,
     /// Name.
-    pub name: String,
+    pub name: Text,
     /// Columns, included ones last; 0 for an expression.
     pub attnums: Vec<i16>,
     /// How many of them are key columns.
@@ -142,6 +146,9 @@ pub struct IndexShape {
     pub expressions: bool,
     /// Has a WHERE clause.
     pub partial: bool,
+    /// Digest of what else defines it: access method, operator classes, order, expressions, WHERE clause.
+    #[serde(default)]
+    pub definition: Text,
 }
 
 impl IndexShape {
@@ -153,13 +160,13 @@ impl IndexShape {
 }
 
 /// One constraint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConstraintShape {
     /// `pg_constraint.oid`.
     pub oid: Oid,
     /// Name.
-    pub name: String,
+    pub name: Text,
     /// `contype`: `c` check, `f` foreign key, `p` primary key, `t` trigger, `u` unique, `x` exclusion.
     pub kind: char,
     /// Columns.
@@ -167,16 +174,19 @@ pub struct ConstraintShape {
     pub attnums: Vec<i16>,
     /// Known to hold for all rows.
     pub validated: bool,
+    /// Digest of what else defines it: the condition, the table and columns that it references, what happens then.
+    #[serde(default)]
+    pub definition: Text,
 }
 
 /// One row security policy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyShape {
     /// Name.
-    pub name: String,
+    pub name: Text,
     /// Digest of command, roles and expressions.
-    pub digest: String,
+    pub digest: Text,
 }
 
 /// Partition key.
@@ -192,7 +202,7 @@ pub struct Partitioning {
 }
 
 /// A partition or inheritance child at any depth.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemberShape {
     /// `pg_class.oid`.
@@ -217,7 +227,7 @@ pub struct MemberShape {
 }
 
 /// A trigger named `pgtrickle_capture...`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureTrigger {
     /// Name.
@@ -228,7 +238,53 @@ pub struct CaptureTrigger {
     pub function: Oid,
 }
 
+/// What a relation's flags announce, as `sql/queries/surroundings.sql` tells it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Surroundings {
+    #[serde(deserialize_with = "null_as_empty")]
+    policies: Vec<PolicyShape>,
+    partitioning: Option<Partitioning>,
+    #[serde(deserialize_with = "null_as_empty")]
+    parents: Vec<Oid>,
+    #[serde(deserialize_with = "null_as_empty")]
+    members: Vec<MemberShape>,
+    #[serde(deserialize_with = "null_as_empty")]
+    capture: Vec<CaptureTrigger>,
+}
+
 impl TableShape {
+    /// Enters what surrounds the relation, from JSON.
+    pub fn surround(&mut self, json: &str) -> Result<()> {
+        let found: Surroundings = serde_json::from_str(json)
+            .map_err(|e| Error::Internal(format!("unreadable surroundings of a table: {e}")))?;
+        self.policies = found.policies;
+        self.partitioning = found.partitioning;
+        self.parents = found.parents;
+        self.members = found.members;
+        self.capture = found.capture;
+        self.sort();
+        Ok(())
+    }
+
+    /// Enters the expressions of columns, from JSON by attnum.
+    pub fn enter_expressions(&mut self, json: &str) -> Result<()> {
+        let mut found: BTreeMap<i16, Expression> = serde_json::from_str(json)
+            .map_err(|e| Error::Internal(format!("unreadable expressions of a table: {e}")))?;
+        self.columns.iter_mut().for_each(|column| column.expression = found.remove(&column.attnum));
+        Ok(())
+    }
+
+    /// Puts all lists into their documented order.
+    fn sort(&mut self) {
+        self.columns.sort_by_key(|c| c.attnum);
+        self.indexes.sort_by_key(|i| i.oid);
+        self.constraints.sort_by_key(|c| c.oid);
+        self.policies.sort_by(|a, b| a.name.cmp(&b.name));
+        self.members.sort_by_key(|m| (m.oid, m.parent));
+        self.capture.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+
     /// Reads one shape; lists are put into their documented order. An unreadable one is an error, never an empty shape.
     pub fn from_json(text: &str) -> Result<TableShape> {
         let mut shape: TableShape = serde_json::from_str(text)
@@ -239,28 +295,43 @@ impl TableShape {
                 shape.version
             )));
         }
-        shape.columns.sort_by_key(|c| c.attnum);
-        shape.indexes.sort_by_key(|i| i.oid);
-        shape.constraints.sort_by_key(|c| c.oid);
-        shape.policies.sort_by(|a, b| a.name.cmp(&b.name));
-        shape.members.sort_by_key(|m| (m.oid, m.parent));
-        shape.capture.sort_by(|a, b| a.name.cmp(&b.name));
+        shape.sort();
         Ok(shape)
     }
 
-    /// The stable JSON form.
+    /// The stored form: see `snapshot::stored`.
     pub fn to_json(&self) -> Result<String> {
-        serde_json::to_string(self).map_err(|e| Error::Internal(format!("unwritable table shape: {e}")))
+        written(&Stored(self), "table shape")
     }
 
     /// SHA-256 over everything but the row estimate, in hex. Equal fingerprints need no diff; unequal ones do.
     pub fn fingerprint(&self) -> Result<String> {
         let mut still = self.clone();
         still.row_estimate = None;
-        let mut hash = Sha256::new();
-        hash.update(b"pgtrickle shape 1\n");
-        hash.update(still.to_json()?.as_bytes());
-        Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
+        Ok(digest("pgtrickle shape 1\n", &still.to_json()?))
+    }
+
+    /// SHA-256 over the shape without evidence and without the oids that a table made anew would not have again, in hex (half of it, which is plenty).
+    /// Two snapshots with equal digests have no difference, also when they are of two relations.
+    pub fn content_digest(&self) -> Result<String> {
+        let mut content = self.clone();
+        (content.oid, content.filenode, content.row_estimate) = (0, 0, None);
+        for column in &mut content.columns {
+            column.stored.clear();
+            column.missing = false;
+            if let Some(expression) = &mut column.expression {
+                (expression.oid, expression.text) = (0, None);
+            }
+        }
+        content.indexes.iter_mut().for_each(|i| i.oid = 0);
+        content.indexes.sort_by(|a, b| a.name.cmp(&b.name));
+        content.constraints.iter_mut().for_each(|c| c.oid = 0);
+        content.constraints.sort_by(|a, b| a.name.cmp(&b.name));
+        // Partitions and parents keep their oids: which they are is part of what can differ.
+        content.members.iter_mut().for_each(|m| m.filenode = 0);
+        let mut digest = digest("pgtrickle content 1\n", &content.to_json()?);
+        digest.truncate(32);
+        Ok(digest)
     }
 
     /// `schema.name` as people read it.
@@ -319,12 +390,12 @@ impl ColumnShape {
             Some(element) => (element, "[]"),
             None => (name, ""),
         };
-        format!("{}{}{array}", builtin_name(element), builtin_modifier(element, self.typmod))
+        format!("{}{}{array}", builtin_name(element, self.typmod), builtin_modifier(element, self.typmod))
     }
 }
 
 /// SQL's name of a built-in type where it differs from the catalog's.
-fn builtin_name(name: &str) -> &str {
+fn builtin_name(name: &str, typmod: i32) -> &str {
     match name {
         "int2" => "smallint",
         "int4" => "integer",
@@ -332,7 +403,9 @@ fn builtin_name(name: &str) -> &str {
         "float4" => "real",
         "float8" => "double precision",
         "bool" => "boolean",
-        "bpchar" => "char",
+        // SQL's char is one character long, unlike either of these.
+        "bpchar" if typmod >= 0 => "char",
+        "char" => "\"char\"",
         other => other,
     }
 }
@@ -349,9 +422,18 @@ fn builtin_modifier(name: &str, typmod: i32) -> String {
             // The scale is a signed 11-bit number since PostgreSQL 15.
             format!("({},{})", (packed >> 16) & 0xffff, ((packed & 0x7ff) ^ 1024) - 1024)
         }
+        // The upper half says which fields there are; all, unless some were named.
+        "interval" if typmod >> 16 == 0x7fff => format!("({})", typmod & 0xffff),
         "bit" | "varbit" | "time" | "timetz" | "timestamp" | "timestamptz" => format!("({typmod})"),
         _ => format!(" (typmod {typmod})"),
     }
+}
+
+fn digest(tag: &str, text: &str) -> String {
+    let mut hash = Sha256::new();
+    hash.update(tag.as_bytes());
+    hash.update(text.as_bytes());
+    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// An aggregate over no rows is NULL.

@@ -1,22 +1,20 @@
-//! The verdict table, row by row, and the cases of the seed that it came from.
+//! The verdict table, row by row. The cases of the seed that it came from are in `seed_000.rs`.
 
-use crate::shapes::src;
 use pgtrickle::drift::diff::{Column, RowSecurity, Turn};
-use pgtrickle::drift::{Change, Usage, diff, judge};
+use pgtrickle::drift::{Change, Usage, judge};
 use pgtrickle::model::{Reason, Verdict};
-use pgtrickle::snapshot::shape::{ColumnShape, TableShape};
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Is {
+pub enum Is {
     Nothing,
     InPlace,
     Reinit,
     Suspend(Reason),
 }
-use Is::*;
+pub use Is::*;
 
-fn is(changes: &[Change], usage: &Usage) -> Is {
+pub fn is(changes: &[Change], usage: &Usage) -> Is {
     match judge(changes, usage) {
         Verdict::Nothing => Nothing,
         Verdict::InPlace => InPlace,
@@ -31,7 +29,7 @@ fn is(changes: &[Change], usage: &Usage) -> Is {
     }
 }
 
-fn usage(columns: &[i16]) -> Usage {
+pub fn usage(columns: &[i16]) -> Usage {
     Usage {
         source: "public.orders".into(),
         columns: columns.iter().copied().collect(),
@@ -116,6 +114,11 @@ fn table() -> Vec<(Change, Is, Is, Is)> {
         all(capture(Turn::Removed), Reinit),
         all(capture(Turn::Changed), Reinit),
         all(Change::Other { what: s("something new") }, unclassified),
+        all(Change::KindChanged { before: 'r', after: 'v' }, unclassified),
+        all(
+            Change::PartitionKeyChanged { before: Some(s("RANGE (a)")), after: Some(s("LIST (a)")) },
+            unclassified,
+        ),
     ];
     rows.extend(['c', 'f', 'u', 'x', 't', 'p'].map(|kind| all(constraint(kind), Nothing)));
     rows
@@ -185,6 +188,8 @@ const VARIANTS: &[&str] = &[
     "parents_changed",
     "capture_changed",
     "other",
+    "kind_changed",
+    "partition_key_changed",
 ];
 
 #[test]
@@ -230,115 +235,4 @@ fn several_changes_are_judged_as_a_whole() {
     assert_eq!(is(&[renamed.clone(), policy], &usage(&[1])), Reinit);
     assert_eq!(is(&[renamed, dropped], &usage(&[2])), InPlace);
     assert_eq!(is(&[], &usage(&[1])), Nothing);
-}
-
-// The seed: shapes of column attributes, its attribute table, its edge cases and its tests.
-
-fn changed(change: impl FnOnce(&mut TableShape)) -> Vec<Change> {
-    let before = src();
-    let mut after = before.clone();
-    change(&mut after);
-    diff(&before, &after)
-}
-
-fn with_column(change: impl FnOnce(&mut ColumnShape)) -> Vec<Change> {
-    changed(|s| change(&mut s.columns[1]))
-}
-
-#[test]
-fn seed_attributes() {
-    let user = usage(&[2]);
-    let other = usage(&[3]);
-    let retyped = Suspend(Reason::ColumnTypeChanged);
-    for (attribute, changes, used, unused) in [
-        ("name", with_column(|c| c.name = "other".into()), InPlace, InPlace),
-        (
-            "type_id",
-            with_column(|c| {
-                c.type_oid = 20;
-                c.type_name = "pg_catalog.int8".into();
-            }),
-            retyped,
-            Nothing,
-        ),
-        ("type_mod", with_column(|c| c.typmod = 8), retyped, Nothing),
-        ("array_dimensions", with_column(|c| c.dims = 2), retyped, Nothing),
-        ("type_kind", with_column(|c| c.type_kind = 'e'), retyped, Nothing),
-        (
-            "is_generated",
-            with_column(|c| c.generated = "s".into()),
-            Suspend(Reason::GenerationChanged),
-            Nothing,
-        ),
-        ("not_null", with_column(|c| c.not_null = false), Nothing, Nothing),
-        (
-            "pk_position",
-            changed(|s| s.constraints[0].attnums = vec![1, 2]),
-            Suspend(Reason::KeyChanged),
-            Suspend(Reason::KeyChanged),
-        ),
-    ] {
-        assert!(!changes.is_empty(), "{attribute}");
-        assert_eq!(is(&changes, &user), used, "{attribute}: {changes:?}");
-        assert_eq!(is(&changes, &other), unused, "{attribute}: {changes:?}");
-    }
-}
-
-#[test]
-fn seed_generated_both_ways() {
-    let generated = src();
-    let mut plain = generated.clone();
-    plain.columns[4].generated.clear();
-    plain.columns[4].expression = None;
-    for changes in [diff(&generated, &plain), diff(&plain, &generated)] {
-        assert_eq!(is(&changes, &usage(&[5])), Suspend(Reason::GenerationChanged), "{changes:?}");
-        assert_eq!(is(&changes, &usage(&[1])), Nothing, "{changes:?}");
-    }
-}
-
-#[test]
-fn seed_edge_column_renamed_to_existing_name() {
-    // `late` takes the name of `free`, which is dropped: by number a drop and a rename, not "removed and added".
-    let changes = changed(|s| {
-        s.columns.remove(2);
-        s.columns[2].name = "free".into();
-    });
-    assert_eq!(is(&changes, &usage(&[3])), Suspend(Reason::ColumnDropped));
-    assert_eq!(is(&changes, &usage(&[4])), InPlace);
-    assert_eq!(is(&changes, &usage(&[1])), InPlace);
-}
-
-#[test]
-fn seed_edge_type_change_within_a_family() {
-    let changes = changed(|s| s.columns[2].typmod = 104);
-    assert_eq!(is(&changes, &usage(&[3])), Suspend(Reason::ColumnTypeChanged));
-}
-
-#[test]
-fn seed_edge_several_attributes_of_one_column() {
-    let changes = with_column(|c| {
-        c.not_null = false;
-        c.dims = 1;
-        c.name = "other".into();
-    });
-    assert_eq!(changes.len(), 3);
-    assert_eq!(is(&changes, &usage(&[2])), Suspend(Reason::ColumnTypeChanged));
-    assert_eq!(is(&changes, &usage(&[1])), InPlace);
-}
-
-#[test]
-fn seed_edge_all_columns_selected() {
-    let whole = Usage { whole_row: true, ..usage(&[]) };
-    let added = changed(|s| {
-        let mut column = s.columns[0].clone();
-        column.attnum = 7;
-        column.name = "extra".into();
-        s.columns.push(column);
-    });
-    assert_eq!(is(&added, &whole), Reinit);
-    assert_eq!(is(&added, &usage(&[1, 2, 3, 4, 5, 6])), Nothing, "all columns of that time");
-    let removed = changed(|s| {
-        s.columns.remove(3);
-    });
-    assert_eq!(is(&removed, &whole), Suspend(Reason::ColumnDropped));
 }

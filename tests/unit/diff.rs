@@ -1,7 +1,9 @@
 //! What real DDL comes out as. Expectations hold on every server version alike.
 
 use crate::shapes::{command, part, recorded, src};
-use pgtrickle::drift::{Change, Severity, Usage, diff, diff_retyped, judge, mark_created};
+use pgtrickle::drift::{
+    Change, DRIFT_VERSION, Drift, Severity, Usage, diff, diff_retyped, judge, mark_created,
+};
 use pgtrickle::model::Verdict;
 use pgtrickle::snapshot::shape::TableShape;
 use std::collections::BTreeSet;
@@ -436,5 +438,174 @@ fn the_severity_of_a_command_is_its_worst() {
         ("several", Some(Severity::Destructive)),
     ] {
         assert_eq!(worst(name), severity, "{name}");
+    }
+}
+
+/// The same table with its tree, made again.
+fn made_again(shape: &TableShape) -> TableShape {
+    let mut again = shape.clone();
+    again.oid += 1000;
+    for member in &mut again.members {
+        (member.oid, member.parent) = (member.oid + 1000, member.parent + 1000);
+    }
+    again
+}
+
+/// Without the change that says that it is another relation.
+fn rest(before: &TableShape, after: &TableShape) -> Vec<String> {
+    let changes = diff(before, after);
+    assert!(matches!(changes[0], Change::RelationReplaced { .. }), "{changes:?}");
+    words(&changes[1..])
+}
+
+#[test]
+fn partitions_of_two_relations_are_paired_by_name() {
+    let before = part();
+    let after = made_again(&before);
+    assert_eq!(rest(&before, &after), Vec::<String>::new());
+    let mut other = after.clone();
+    other.members[0].name = "first".into();
+    other.members[1].persistence = 'u';
+    assert_eq!(
+        rest(&before, &other),
+        [
+            "partition t.first was attached",
+            "partition t.p1 was detached or dropped",
+            "t.p2 became unlogged where it was permanent",
+        ]
+    );
+    // The same names in another tree: p2a moved from p2 to the top.
+    let mut flat = after.clone();
+    let (top, sub) = (flat.oid, flat.members.iter().position(|m| m.name == "p2a").expect("p2a"));
+    flat.members[sub].parent = top;
+    assert_eq!(
+        rest(&before, &flat),
+        ["partition t.p2a was attached", "partition t.p2a was detached or dropped"]
+    );
+}
+
+#[test]
+fn parents_of_two_relations_are_not_compared_by_oid() {
+    let mut before = src();
+    before.parents = vec![77];
+    before.is_partition = true;
+    let mut after = made_again(&before);
+    after.parents = vec![88];
+    assert_eq!(rest(&before, &after), Vec::<String>::new());
+    let part_of = ["it became or ceased to be part of other tables"];
+    after.parents.clear();
+    after.is_partition = false;
+    assert_eq!(rest(&before, &after), part_of);
+    after.parents = vec![88, 99];
+    after.is_partition = true;
+    assert_eq!(rest(&before, &after), part_of);
+}
+
+#[test]
+fn capture_triggers_are_no_difference_of_two_relations() {
+    let before = part();
+    let mut after = made_again(&before);
+    after.capture.clear();
+    after.members.iter_mut().for_each(|m| m.capture.clear());
+    assert_eq!(rest(&before, &after), Vec::<String>::new());
+}
+
+#[test]
+fn another_partition_key_or_kind() {
+    let before = part();
+    let mut after = before.clone();
+    let key = after.partitioning.as_mut().expect("partitioned");
+    key.strategy = 'l';
+    key.attnums.push(0);
+    key.expressions = true;
+    let changes = diff(&before, &after);
+    assert_eq!(words(&changes), ["its partition key changed from RANGE (at) to LIST (at, (expression))"]);
+    assert_eq!(changes[0].word(), "partitioning_changed");
+    assert_eq!(changes[0].before_value().as_deref(), Some("RANGE (at)"));
+    assert_eq!(changes[0].after_value().as_deref(), Some("LIST (at, (expression))"));
+    after.partitioning = None;
+    after.kind = 'r';
+    let changes = diff(&before, &after);
+    assert_eq!(
+        words(&changes),
+        [
+            "it became a table where it was a partitioned table",
+            "its partition key changed from RANGE (at) to none",
+        ]
+    );
+    assert_eq!(changes[0].word(), "kind_changed");
+    for change in changes {
+        assert_eq!(change.severity(), Severity::Destructive);
+        assert_eq!(verdict_word(&judge(&[change], &Usage::default())), "UNCLASSIFIED");
+    }
+}
+
+#[test]
+fn another_order_is_seen_though_columns_came_and_went_between() {
+    let before = src();
+    let order = |names: &[&str]| {
+        let mut after = made_again(&before);
+        let column = |(name, attnum): (&&str, i16)| {
+            let mut column = before.column_named(name).cloned().unwrap_or_else(|| before.columns[3].clone());
+            (column.name, column.attnum) = ((*name).into(), attnum);
+            column
+        };
+        after.columns = names.iter().zip(1..).map(column).collect();
+        let changes = diff(&before, &after);
+        let of_columns = |c: &&Change| ["added", "removed", "reordered"].contains(&c.word());
+        changes.iter().filter(of_columns).map(Change::word).collect::<Vec<_>>()
+    };
+    assert_eq!(order(&["id", "used", "free", "late", "gen", "fast"]), Vec::<&str>::new());
+    assert_eq!(order(&["new", "id", "free", "late", "gen", "fast"]), ["added", "removed"]);
+    assert_eq!(order(&["new", "free", "id", "late", "gen", "fast"]), ["added", "removed", "reordered"]);
+}
+
+/// Each word that schema drift is to be told in, and a command or an edit that brings it about.
+#[test]
+fn every_word_of_drift_comes_about() {
+    let by_command = |name: &str| {
+        let r = command(name);
+        diff_retyped(&r.before, &r.after, &r.retyped())
+    };
+    let mut other = made_again(&src());
+    let last = other.columns.len() - 1;
+    (other.columns[0].attnum, other.columns[last].attnum) = (6, 1);
+    for (word, changes) in [
+        ("added", by_command("add column")),
+        ("removed", by_command("drop free")),
+        ("type_changed", by_command("retype used")),
+        ("renamed", by_command("rename column")),
+        ("renamed", by_command("rename table")),
+        ("nullability_changed", by_command("not null")),
+        ("default_changed", by_command("default")),
+        ("key_changed", by_command("drop key")),
+        ("key_changed", by_command("change key")),
+        ("generated_changed", by_command("drop expression")),
+        ("identity_changed", by_command("identity column")),
+        ("collation_changed", by_command("collation")),
+        ("reordered", diff(&src(), &other)),
+        ("partitioning_changed", by_command("attach partition")),
+        ("owner_changed", by_command("owner")),
+        ("row_security_changed", by_command("row security")),
+    ] {
+        assert!(changes.iter().any(|c| c.word() == word), "{word}: {changes:?}");
+    }
+}
+
+#[test]
+fn drift_is_read_as_it_was_written() {
+    let r = command("several");
+    let drift = Drift::new(diff(&r.before, &r.after));
+    assert_eq!((drift.version, drift.severity()), (DRIFT_VERSION, Severity::Destructive));
+    let json = drift.to_json().expect("JSON");
+    assert!(json.starts_with("{\"version\":1,\"changes\":[{\"change\":\"nullability_changed\""), "{json}");
+    assert_eq!(Drift::from_json(&json).expect("a drift"), drift);
+    assert_eq!(Drift::new(Vec::new()).severity(), Severity::None);
+    for wrong in [
+        json.replace("\"version\":1", "\"version\":2"),
+        json.replace("nullability_changed", "something_else"),
+        "{}".into(),
+    ] {
+        assert!(Drift::from_json(&wrong).is_err(), "{wrong}");
     }
 }

@@ -35,6 +35,12 @@ fn every() -> Vec<(Error, SqlState)> {
             Native(7),
         ),
         (Error::TooManyColumns { columns: 1601, limit: 1600 }, ProgramLimitExceeded),
+        (Error::LockNotAvailable { what: s("x") }, LockNotAvailable),
+        (Error::OutOfTime, QueryCanceled),
+        (Error::OwnTableMissing { name: s("pgtrickle.t") }, UndefinedTable),
+        (Error::NoSnapshot { id: 7 }, UndefinedObject),
+        (Error::NoHistory { name: s("\"t\"") }, UndefinedTable),
+        (Error::AmbiguousName { name: s("t"), found: s("a.t, b.t") }, InvalidParameterValue),
     ]
 }
 
@@ -59,6 +65,12 @@ fn place(error: &Error) -> usize {
         Error::Internal(_) => 15,
         Error::Query { .. } => 16,
         Error::TooManyColumns { .. } => 17,
+        Error::LockNotAvailable { .. } => 18,
+        Error::OutOfTime => 19,
+        Error::OwnTableMissing { .. } => 20,
+        Error::NoSnapshot { .. } => 21,
+        Error::NoHistory { .. } => 22,
+        Error::AmbiguousName { .. } => 23,
     }
 }
 

@@ -1,13 +1,20 @@
 //! Tests of the pure parts, and of the rules about which part may use which. No server.
 
+mod account;
 mod classify;
 mod dag;
 mod diff;
 mod docs;
 mod error;
+mod findings;
 mod layering;
 mod properties;
+mod renames;
 mod schedule;
+mod seed_000;
 mod shape;
 mod shapes;
+mod similarity;
+mod snapshot;
 mod sqltext;
+mod words;

@@ -1,12 +1,14 @@
 //! Properties of `diff` and `judge` over random shapes, from a fixed seed.
 
 use crate::shapes::rich;
-use pgtrickle::drift::{Change, Usage, diff, judge};
-use pgtrickle::snapshot::shape::TableShape;
+use pgtrickle::drift::account::Link;
+use pgtrickle::drift::{Change, Drift, Usage, diff, diff_replaced, judge};
+use pgtrickle::snapshot::shape::{ColumnShape, TableShape};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
+use std::time::{Duration, Instant};
 
 const ROUNDS: u64 = 2_000;
 
@@ -76,17 +78,17 @@ fn varied(base: &TableShape, rng: &mut ChaCha8Rng) -> TableShape {
     let mut shape = base.clone();
     for _ in 0..rng.random_range(0..6) {
         let column = rng.random_range(0..shape.columns.len());
-        match rng.random_range(0..22) {
+        match rng.random_range(0..28) {
             0 if shape.columns.len() > 1 => {
                 shape.columns.remove(column);
             }
             1 => {
                 let mut added = shape.columns[column].clone();
                 added.attnum = shape.columns.iter().map(|c| c.attnum).max().unwrap_or(0) + 1;
-                added.name = format!("c{}", rng.random::<u32>());
+                added.name = format!("c{}", rng.random::<u32>()).into();
                 shape.columns.push(added);
             }
-            2 => shape.columns[column].name = format!("c{}", rng.random::<u32>()),
+            2 => shape.columns[column].name = format!("c{}", rng.random::<u32>()).into(),
             3 => shape.columns[column].type_oid += 1,
             4 => shape.columns[column].typmod = rng.random_range(-1..9),
             5 => shape.columns[column].not_null ^= true,
@@ -113,9 +115,33 @@ fn varied(base: &TableShape, rng: &mut ChaCha8Rng) -> TableShape {
             19 => shape.capture.iter_mut().for_each(|t| t.enabled = 'D'),
             20 => shape.policies.clear(),
             21 => shape.parents = vec![rng.random_range(1..3)],
+            22 => shape.partitioning = None,
+            23 => shape.partitioning.iter_mut().for_each(|p| p.strategy = 'l'),
+            24 => shape.partitioning.iter_mut().for_each(|p| p.attnums.insert(0, 2)),
+            25 => shape.kind = ['r', 'p', 'v'][rng.random_range(0..3)],
+            26 => shape.members.iter_mut().take(2).for_each(|m| m.name.push('x')),
+            27 => {
+                // Another order of the columns; keys follow by number.
+                let last = shape.columns.len() - 1;
+                let (one, other) = (shape.columns[column].attnum, shape.columns[last].attnum);
+                (shape.columns[column].attnum, shape.columns[last].attnum) = (other, one);
+            }
             _ => shape.owner = format!("o{}", rng.random::<u8>()),
         }
     }
+    shape
+}
+
+/// The same as another relation, in a tree of its own.
+fn made_again(mut shape: TableShape) -> TableShape {
+    let again = |oid: u32| oid.wrapping_add(100_000);
+    shape.oid = again(shape.oid);
+    for member in &mut shape.members {
+        (member.oid, member.parent) = (again(member.oid), again(member.parent));
+    }
+    shape.parents.iter_mut().for_each(|p| *p = again(*p));
+    shape.indexes.iter_mut().for_each(|i| i.oid = again(i.oid));
+    shape.constraints.iter_mut().for_each(|c| c.oid = again(c.oid));
     shape
 }
 
@@ -142,6 +168,9 @@ fn the_order_of_lists_does_not_matter() {
         changes_seen += expected.len();
         let again = diff(&scrambled(&before, &mut rng), &scrambled(&after, &mut rng));
         assert_eq!(expected, again, "seed {seed}");
+        let other = made_again(after);
+        let again = diff(&scrambled(&before, &mut rng), &scrambled(&other, &mut rng));
+        assert_eq!(diff(&before, &other), again, "seed {seed}, two relations");
     }
     assert!(changes_seen > 5_000, "{changes_seen} changes");
 }
@@ -157,7 +186,18 @@ fn signature(change: &Change, opposite: bool) -> String {
     if opposite {
         std::mem::swap(&mut before, &mut after);
     }
-    format!("{word} {:?} {before:?} -> {after:?}", change.column().map(|(attnum, _)| attnum))
+    format!("{word} {before:?} -> {after:?}")
+}
+
+/// Columns of one relation are known by number, those of two by name.
+fn signatures(a: &TableShape, b: &TableShape, opposite: bool) -> Vec<String> {
+    let column = |c: &Change| {
+        c.column().map(|(attnum, name)| if a.oid == b.oid { attnum.to_string() } else { name.to_string() })
+    };
+    let mut all: Vec<String> =
+        diff(a, b).iter().map(|c| format!("{:?} {}", column(c), signature(c, opposite))).collect();
+    all.sort();
+    all
 }
 
 #[test]
@@ -165,12 +205,112 @@ fn the_opposite_diff_is_the_mirror() {
     for seed in 0..ROUNDS {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let (a, b) = (varied(&rich(), &mut rng), varied(&rich(), &mut rng));
-        let mut there: Vec<String> = diff(&a, &b).iter().map(|c| signature(c, false)).collect();
-        let mut back: Vec<String> = diff(&b, &a).iter().map(|c| signature(c, true)).collect();
-        there.sort();
-        back.sort();
-        assert_eq!(there, back, "seed {seed}");
+        assert_eq!(signatures(&a, &b, false), signatures(&b, &a, true), "seed {seed}");
+        let c = made_again(b);
+        assert_eq!(signatures(&a, &c, false), signatures(&c, &a, true), "seed {seed}, two relations");
     }
+}
+
+#[test]
+fn a_table_made_again_alike_differs_in_nothing_else() {
+    for seed in 0..ROUNDS {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let before = varied(&rich(), &mut rng);
+        let after = scrambled(&made_again(before.clone()), &mut rng);
+        let expected = [Change::RelationReplaced { before: before.oid, after: after.oid }];
+        assert_eq!(diff(&before, &after), expected, "seed {seed}");
+        assert_eq!(diff_replaced(&before, &after), expected, "seed {seed}, known to be two");
+    }
+}
+
+/// What no server would show: items listed twice, numbers of nothing, names of no characters, values at the ends.
+fn mangled(base: &TableShape, rng: &mut ChaCha8Rng) -> TableShape {
+    fn again<T: Clone>(list: &mut Vec<T>, rng: &mut ChaCha8Rng) {
+        if !list.is_empty() {
+            let copy = list[rng.random_range(0..list.len())].clone();
+            list.push(copy);
+        }
+    }
+    let mut shape = base.clone();
+    for _ in 0..rng.random_range(1..20) {
+        let number = [0, -1, i16::MIN, i16::MAX, 1, 2, 3][rng.random_range(0..7)];
+        let oid = [0, u32::MAX, 1, shape.oid][rng.random_range(0..4)];
+        let name = ["", "\u{feff}", "id", "used", "(expression)", "#5"][rng.random_range(0..6)].to_string();
+        let column = rng.random_range(0..shape.columns.len());
+        match rng.random_range(0..22) {
+            0 => again(&mut shape.columns, rng),
+            1 => again(&mut shape.indexes, rng),
+            2 => again(&mut shape.constraints, rng),
+            3 => again(&mut shape.policies, rng),
+            4 => again(&mut shape.members, rng),
+            5 => again(&mut shape.capture, rng),
+            6 => again(&mut shape.parents, rng),
+            7 => shape.columns[column].attnum = number,
+            8 => shape.columns[column].name = name.into(),
+            9 => shape.columns[column].typmod = [i32::MIN, i32::MAX, 0, 3][rng.random_range(0..4)],
+            10 => shape.columns[column].dims = i32::MIN,
+            11 => shape.columns[column].type_name = name.into(),
+            12 => shape.columns[column].generated = name.into(),
+            13 => shape.indexes.iter_mut().for_each(|i| i.attnums.push(number)),
+            14 => shape.indexes.iter_mut().for_each(|i| i.key_count = number),
+            15 => shape.constraints.iter_mut().for_each(|c| c.attnums.insert(0, number)),
+            16 => shape.constraints.iter_mut().for_each(|c| c.kind = 'p'),
+            17 => shape.indexes.iter_mut().for_each(|i| i.oid = oid),
+            18 => shape.members.iter_mut().for_each(|m| m.parent = oid),
+            19 => shape.members.iter_mut().for_each(|m| m.oid = oid),
+            20 => shape.partitioning.iter_mut().for_each(|p| p.attnums.push(number)),
+            _ => shape.row_estimate = Some(i64::MIN),
+        }
+    }
+    shape
+}
+
+#[test]
+fn what_no_server_shows_still_has_a_difference() {
+    for seed in 0..ROUNDS / 5 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let (a, b) = (mangled(&rich(), &mut rng), mangled(&rich(), &mut rng));
+        for link in [Link::Same, Link::Recreated, Link::Swapped, Link::Restored, Link::Another] {
+            let changes = link.diff(&a, &b, None);
+            let again = link.diff(&scrambled(&a, &mut rng), &scrambled(&b, &mut rng), None);
+            assert_eq!(changes, again, "seed {seed}, {link:?}");
+            for change in &changes {
+                assert!(!change.describe().is_empty());
+                let _ = (change.severity(), change.before_value(), change.after_value());
+            }
+            let drift = Drift::new(changes);
+            let json = drift.to_json().expect("JSON");
+            assert_eq!(Drift::from_json(&json).expect("a drift"), drift, "seed {seed}");
+            let alike = link.diff(&a, &scrambled(&a, &mut rng), None);
+            let expected = usize::from(link != Link::Same);
+            assert_eq!(alike.len(), expected, "seed {seed}, {link:?}: {alike:?}");
+        }
+    }
+}
+
+#[test]
+fn three_hundred_columns_by_three_hundred() {
+    let wide = |oid, first: i16| {
+        let mut shape = made_again(rich());
+        shape.oid = oid;
+        let column = shape.columns[1].clone();
+        let numbered = |n: i16| (n, format!("c{}", n + first));
+        shape.columns = (1..=300)
+            .map(|n| {
+                let (attnum, name) = numbered(n);
+                ColumnShape { attnum, name: name.into(), ..column.clone() }
+            })
+            .collect();
+        shape
+    };
+    let start = Instant::now();
+    assert_eq!(diff(&wide(1, 0), &wide(1, 0)), []);
+    let renamed = diff(&wide(1, 0), &wide(1, 100));
+    assert_eq!(renamed.iter().filter(|c| c.word() == "renamed").count(), 300);
+    let moved = diff(&wide(1, 0), &wide(2, 100));
+    let count = |word| moved.iter().filter(|c| c.word() == word).count();
+    assert_eq!((count("added"), count("removed"), count("reordered")), (100, 100, 0));
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
 
 #[test]

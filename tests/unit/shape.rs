@@ -18,13 +18,23 @@ fn what_servers_give_is_read_whole_and_survives_a_round_trip() {
 #[test]
 fn json_is_stable() {
     let json = rich().to_json().expect("JSON");
-    assert!(json.starts_with(r#"{"version":1,"oid":"#), "{json}");
+    assert!(json.starts_with(&format!("[1,{},\"t\",\"src\",", rich().oid)), "{json}");
     assert_eq!(json, rich().to_json().expect("JSON"));
 }
 
 #[test]
 fn i4_an_unreadable_shape_is_an_error() {
-    let good = src().to_json().expect("JSON");
+    let good = serde_json::to_string(&src()).expect("JSON");
+    assert_eq!(TableShape::from_json(&good).ok(), Some(src()), "the form with names");
+    let stored = src().to_json().expect("JSON");
+    for bad in [
+        stored.replacen("[1,", "[2,", 1),
+        stored.replacen("[1,", "[1,0,", 1),
+        stored.replacen("\"t\",", "", 1),
+    ] {
+        assert_ne!(bad, stored);
+        assert!(TableShape::from_json(&bad).is_err(), "{bad} was read");
+    }
     for (what, bad) in [
         ("nothing", String::new()),
         ("null", "null".into()),

@@ -64,6 +64,8 @@ pub fn rich() -> TableShape {
     shape.policies = command("policy with row security").after.policies.clone();
     shape.partitioning = part.partitioning;
     shape.members = part.members;
+    let top = shape.members.iter_mut().filter(|m| m.parent == part.oid);
+    top.for_each(|m| m.parent = shape.oid);
     shape.parents = vec![4711, 4712];
     shape.columns.push(part.columns[0].clone());
     if let Some(column) = shape.columns.last_mut() {

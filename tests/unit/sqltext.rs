@@ -1,6 +1,10 @@
 //! Quoting: what is quoted must come back as it was, read by the rules of PostgreSQL's lexer.
 
-use pgtrickle::sqltext::{display_ident, dollar_quoted, ident, literal, qualified};
+use pgtrickle::sqltext::without_literals;
+use pgtrickle::sqltext::{
+    display, display_ident, dollar_quoted, ident, is_hidden, literal, qualified, regclass_literal,
+    visible_ident,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -117,4 +121,149 @@ fn names_for_people() {
     ] {
         assert_eq!(display_ident(name), shown);
     }
+}
+
+/// PostgreSQL's reading of the escapes in `U&"..."` and `U&'...'`.
+fn read_unicode(text: &str, quote: char) -> Option<String> {
+    let inner = text.strip_prefix("U&")?.strip_prefix(quote)?.strip_suffix(quote)?;
+    let doubled = read_doubled(inner, quote, false)?;
+    let (mut out, mut rest) = (String::new(), doubled.as_str());
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        if c != '\\' {
+            out.push(c);
+        } else if let Some(after) = rest.strip_prefix('\\') {
+            out.push('\\');
+            rest = after;
+        } else {
+            let (skip, digits) = if rest.starts_with('+') { (1, 6) } else { (0, 4) };
+            let code = u32::from_str_radix(rest.get(skip..skip + digits)?, 16).ok()?;
+            out.push(char::from_u32(code)?);
+            rest = &rest[skip + digits..];
+        }
+    }
+    Some(out)
+}
+
+/// Characters that can't be seen, or pass for another.
+const HIDDEN: &[char] = &[
+    '\u{feff}',
+    '\u{200b}',
+    '\u{200c}',
+    '\u{200d}',
+    '\u{2060}',
+    '\u{200e}',
+    '\u{200f}',
+    '\u{202a}',
+    '\u{202e}',
+    '\u{2066}',
+    '\u{2069}',
+    '\u{61c}',
+    '\u{a0}',
+    '\u{202f}',
+    '\u{3000}',
+    '\u{2028}',
+    '\u{ad}',
+    '\u{1}',
+    '\u{7f}',
+    '\u{85}',
+    '\t',
+    '\n',
+    '\r',
+    '\u{fe0f}',
+    '\u{e0041}',
+    '\u{3164}',
+    '\u{2800}',
+];
+
+#[test]
+fn what_hides_in_a_name_can_be_seen_and_typed() {
+    assert_eq!(display_ident("\u{feff}id"), "U&\"\\FEFFid\"");
+    assert_eq!(visible_ident("id"), "\"id\"");
+    assert_eq!(visible_ident("a\"\\\u{200b}"), "U&\"a\"\"\\\\\\200B\"");
+    assert_eq!(visible_ident("x\u{e0041}"), "U&\"x\\+0E0041\"");
+    for hidden in HIDDEN {
+        for name in
+            [format!("{hidden}"), format!("a{hidden}\"b\\"), format!("größe{hidden}"), format!("U&{hidden}")]
+        {
+            let shown = visible_ident(&name);
+            assert!(!shown.contains(is_hidden), "{shown:?}");
+            assert_eq!(read_unicode(&shown, '"').as_deref(), Some(name.as_str()), "{shown}");
+            assert_eq!(display_ident(&name), shown);
+            // SQL that runs is as it was.
+            assert_eq!(read_ident(&ident(&name)).as_deref(), Some(name.as_str()));
+        }
+    }
+    for plain in ["größe", "日本語", "a b", "naïve", "таблица", "a\\b", "😀"] {
+        assert_eq!(visible_ident(plain), ident(plain));
+    }
+}
+
+/// What `::regclass` reads: names in double quotes, no `U&`.
+fn read_regclass(mut text: &str) -> Option<Vec<String>> {
+    let mut parts = Vec::new();
+    loop {
+        let end = match text.strip_prefix('"') {
+            None => text.find('.').unwrap_or(text.len()),
+            Some(inner) => {
+                let mut end = 1;
+                let mut chars = inner.char_indices().peekable();
+                loop {
+                    let (at, c) = chars.next()?;
+                    if c == '"' && chars.next_if(|(_, next)| *next == '"').is_none() {
+                        end += at + 1;
+                        break end;
+                    }
+                }
+            }
+        };
+        let part = &text[..end];
+        parts.push(if part.starts_with('"') { read_ident(part)? } else { part.to_string() });
+        match text[end..].strip_prefix('.') {
+            Some(rest) => text = rest,
+            None => return text[end..].is_empty().then_some(parts),
+        }
+    }
+}
+
+#[test]
+fn a_name_in_a_literal_is_what_regclass_reads() {
+    assert_eq!(regclass_literal("shop.orders"), "'shop.orders'");
+    assert_eq!(regclass_literal(&display("shop", "\u{feff}id")), "U&'shop.\"\\FEFFid\"'");
+    let parts = ["shop", "\u{feff}id", "it's", "a\\b", "a.b", "\"", "U&\"x\"", ".\u{a0}'\"\\", "A"];
+    for schema in parts {
+        for name in parts {
+            let written = regclass_literal(&display(schema, name));
+            assert!(!written.contains(is_hidden), "{written:?}");
+            let text =
+                if written.starts_with("U&") { read_unicode(&written, '\'') } else { read_literal(&written) };
+            let read = text.as_deref().and_then(read_regclass);
+            assert_eq!(read, Some(vec![schema.to_string(), name.to_string()]), "{written}");
+        }
+    }
+}
+
+#[test]
+fn statements_without_their_data() {
+    for (statement, expected) in [
+        ("DROP TABLE t", "DROP TABLE t"),
+        (
+            "INSERT INTO t2 VALUES ('it''s', 1.5e3, -7, 0x1F, E'a\\'b', $$x$$); DROP TABLE t",
+            "INSERT INTO t2 VALUES (?, ?, -?, ?, E?, ?); DROP TABLE t",
+        ),
+        ("SELECT \"a'1\"\"b\", c1, $1 FROM t_2", "SELECT \"a'1\"\"b\", c1, $? FROM t_2"),
+        ("x = $tag$ secret $$ 'q' $tag$ y", "x = ? y"),
+        ("a -- secret 'x\nb /* s /* t */ u */ c", "a  \nb   c"),
+        ("name'secret", "name?"),
+        ("'unclosed secret", "?"),
+        ("E'\\", "E?"),
+        ("$not", "$not"),
+        ("/* unclosed secret", " "),
+        ("B'101' X'1F' U&'d\\0061t' größe 'ß' 12ß", "B? X? U&? größe ? ?"),
+        ("\"unclosed name", "\"unclosed name"),
+        ("", ""),
+    ] {
+        assert_eq!(without_literals(statement, false), expected, "{statement}");
+    }
+    assert_eq!(without_literals(r"SELECT 'it\'s secret', 1", true), "SELECT ?, ?");
 }
