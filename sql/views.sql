@@ -44,9 +44,24 @@ WHERE d.kind = 'source' AND d.attnum > 0 AND NOT a.attisdropped
 
 -- Shapes can hold default expressions and statements: for the owner of the evidence, and superusers.
 CREATE VIEW pgtrickle.schema_snapshots AS
-SELECT snapshot_id, schema_name, table_name, relation, captured_at, reason, alive, column_count, row_estimate,
-       shape -> 'columns' AS columns, actor, command_tag, statement, application
+SELECT snapshot_id, schema_name, table_name, relation, captured_at, reason, moment, alive, schema_hash, column_count,
+       row_estimate, stats_available, pgtrickle._snapshot_columns(shape, profile) AS columns,
+       pgtrickle._snapshot_details(shape) AS details, actor, command_tag, statement, application, resource_identity
 FROM pgtrickle.pgt_schema_snapshots;
+
+-- Consecutive snapshots of one relation, and of one resource identity, each pair with its verdict: the worst of its changes,
+-- with all of them as evidence.
+CREATE VIEW pgtrickle.schema_drift AS SELECT * FROM pgtrickle._verdicts();
+
+-- The running baseline pass, seen from other sessions by its lock and by sequences, which are no part of its transaction.
+CREATE VIEW pgtrickle.baseline_progress AS
+SELECT l.pid, a.query_start AS started_at, t.last_value AS total, LEAST(d.last_value, t.last_value) AS done
+FROM pg_catalog.pg_locks l
+JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+CROSS JOIN pgtrickle.pgt_baseline_total t
+CROSS JOIN pgtrickle.pgt_baseline_done d
+WHERE l.locktype = 'object' AND l.granted AND l.database = a.datid AND a.datname = pg_catalog.current_database()
+  AND l.classid = 'pgtrickle.pgt_stream_tables'::regclass AND l.objid = 0 AND l.objsubid = 2;
 
 GRANT SELECT ON pgtrickle.stream_tables, pgtrickle.refresh_history, pgtrickle.change_buffers, pgtrickle.source_columns
   TO PUBLIC;

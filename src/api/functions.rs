@@ -17,7 +17,7 @@ use crate::pg::secctx::{as_extension, current_user};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::refresh;
 
-fn given<T>(value: Option<T>, argument: &'static str) -> Result<T, Error> {
+pub(super) fn given<T>(value: Option<T>, argument: &'static str) -> Result<T, Error> {
     value.ok_or_else(|| Error::BadArgument {
         argument,
         value: "NULL".into(),
@@ -43,12 +43,12 @@ fn schedule_of(schedule: Option<Interval>) -> Result<Option<String>, Error> {
             hint: "Use a positive interval such as '10 seconds', or NULL to refresh only by hand.".into(),
         });
     }
-    Ok(Some(format!(
-        "{} months {} days {} microseconds",
-        schedule.months(),
-        schedule.days(),
-        schedule.micros()
-    )))
+    Ok(Some(interval_text(&schedule)))
+}
+
+/// An interval as PostgreSQL reads it.
+pub(super) fn interval_text(interval: &Interval) -> String {
+    format!("{} months {} days {} microseconds", interval.months(), interval.days(), interval.micros())
 }
 
 /// The stream table, which the caller must own: as PostgreSQL asks of REFRESH MATERIALIZED VIEW.

@@ -1,6 +1,7 @@
 //! The SQL surface: arguments in, rows out. The SQL of each function is written out, so that signatures are what the
 //! documentation says and each one's search_path is in sight.
 
+mod evidence;
 mod functions;
 mod triggers;
 
@@ -10,7 +11,14 @@ extension_sql_file!("../../sql/catalog.sql", name = "catalog", bootstrap);
 extension_sql_file!(
     "../../sql/views.sql",
     name = "views",
-    requires = ["catalog", functions::pending, functions::change_buffers]
+    requires = [
+        "catalog",
+        functions::pending,
+        functions::change_buffers,
+        evidence::verdicts,
+        evidence::snapshot_columns,
+        evidence::snapshot_details
+    ]
 );
 extension_sql_file!(
     "../../sql/event_triggers.sql",

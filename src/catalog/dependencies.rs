@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::model::Oid;
 use crate::pg::cache::Watch;
 use crate::pg::query::Use;
+use crate::pg::snapshot::{Side, with_side};
 use crate::pg::spi::{self, Arg, Mode};
 
 /// Replaces the dependencies of a stream table.
@@ -95,6 +96,16 @@ pub fn is_source(relation: Oid) -> Result<bool> {
     )?
     .first()
     .is_some())
+}
+
+/// Which of these relations are sources, or belong to a source's tree, for `side` of a command.
+pub fn sources_among(relations: &[Oid], side: Side) -> Result<BTreeSet<Oid>> {
+    with_side(side, || {
+        spi::run(include_str!("../../sql/queries/sources_among.sql"), &[Arg::Oids(relations)], Mode::Read)?
+            .into_iter()
+            .map(|mut row| row.parse(0))
+            .collect()
+    })
 }
 
 /// Everything that any stream table depends on, for the backend's cache.

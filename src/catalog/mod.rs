@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod dependencies;
+pub mod failures;
+pub mod hash_keys;
 pub mod history;
 pub mod snapshots;
 pub mod sources;

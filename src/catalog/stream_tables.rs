@@ -40,7 +40,7 @@ impl StreamTable {
         sqltext::qualified(&self.schema, &self.name)
     }
 
-    /// `schema.name` as people read it; also what `::regclass` takes.
+    /// `schema.name` as people read it; `sqltext::regclass_literal` makes it what `::regclass` takes.
     pub fn display(&self) -> String {
         sqltext::display(&self.schema, &self.name)
     }

@@ -3,20 +3,23 @@
 
 use std::collections::BTreeSet;
 
-use crate::catalog::snapshots::{self, Circumstance, Why};
+use crate::catalog::snapshots::Circumstance;
 use crate::catalog::stream_tables::{self, StreamTable};
 use crate::catalog::{dependencies, sources};
 use crate::cdc;
+use crate::drift::account::{Moment, Why};
 use crate::drift::{Usage, diff_retyped, judge, mark_created};
 use crate::error::{Error, Result};
 use crate::evolve::suspend;
 use crate::model::{Oid, Reason, Verdict};
+use crate::pg::guc::{SchemaSnapshots, schema_snapshots};
 use crate::pg::query::{Analysis, analyse, parse, print_tree};
 use crate::pg::secctx::{Restriction, as_user};
+use crate::pg::snapshot::Side;
 use crate::pg::spi::{self, Arg, Mode};
-use crate::pg::{cache, event, subxact};
+use crate::pg::{cache, subxact};
 use crate::snapshot::shape::TableShape;
-use crate::snapshot::shape_now;
+use crate::snapshot::{capture, shape_now};
 
 /// What is known of the command beyond the two shapes.
 pub struct Known<'a> {
@@ -128,15 +131,18 @@ pub fn sync_capture(source: Oid) -> Result<()> {
     Ok(())
 }
 
-/// Remembers a source's shape as what its users were judged by, and as evidence.
-pub fn record(shape: &TableShape, why: Why, tag: &str) -> Result<()> {
+/// Remembers a source's shape as what its users were judged by, and records it as evidence where that is wanted.
+pub fn record(shape: &TableShape, why: Why, moment: Moment, by: &Circumstance) -> Result<()> {
     sources::record(shape.oid, shape)?;
-    let by = Circumstance {
-        actor: event::session_actor(),
-        command_tag: tag.to_string(),
-        statement: event::statement_text(),
-    };
-    snapshots::insert(shape, why, &by)
+    if schema_snapshots() != SchemaSnapshots::off {
+        capture::record(shape, Side::After, why, moment, by);
+    }
+    Ok(())
+}
+
+/// Who found a change that no event told of. Who made it is not known.
+pub fn unknown_author() -> Circumstance {
+    Circumstance { statement: None, ..capture::circumstance(None, false) }
 }
 
 /// A source is gone.

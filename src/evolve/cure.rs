@@ -31,7 +31,7 @@ pub fn rebind(table: &StreamTable) -> Result<()> {
             what: "its output columns have other types now".into(),
             hint: format!(
                 "SELECT pgtrickle.alter_stream_table_query({}, {});",
-                sqltext::literal(&table.display()),
+                sqltext::regclass_literal(&table.display()),
                 sqltext::dollar_quoted(&parsed.text)
             ),
         });

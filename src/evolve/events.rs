@@ -5,23 +5,24 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use crate::catalog::snapshots::{self, Circumstance, Why};
+use crate::catalog::snapshots::Circumstance;
 use crate::catalog::{dependencies, stream_tables};
-use crate::cdc;
+use crate::drift::account::{Moment, Why};
 use crate::error::{Error, Result};
 use crate::evolve::apply::{self, Known};
 use crate::evolve::{cure, suspend};
 use crate::lifecycle;
 use crate::model::{Oid, Reason};
 use crate::pg::cache::{self, Watch};
-use crate::pg::event::{self, Command};
+use crate::pg::event::Command;
 use crate::pg::guc::{SchemaSnapshots, schema_snapshots};
 use crate::pg::secctx::as_extension;
 use crate::pg::snapshot::{Side, statement_start};
 use crate::pg::spi::{self, Mode};
 use crate::pg::{binary_upgrade, report, subxact};
-use crate::snapshot::read_shapes;
+use crate::snapshot::capture;
 use crate::snapshot::shape::TableShape;
+use crate::snapshot::{read_shapes, shape_now};
 use crate::sqltext;
 
 /// Commands on objects other than relations that a query may use.
@@ -115,7 +116,7 @@ fn protect(watch: &Rc<Watch>, dirty: &[Oid], start: Option<u32>) -> Result<()> {
                 .collect::<Vec<_>>()
         };
         let Some(before) = before.get(oid) else { continue };
-        let name = sqltext::literal(&after.display_name());
+        let name = sqltext::regclass_literal(&after.display_name());
         if columns(before) != columns(after) {
             return Err(Error::ProtectedObject {
                 what: format!("the columns of stream table {} are those of its query", after.display_name()),
@@ -170,35 +171,68 @@ fn follow_sources(command: &Command, sources: &BTreeSet<Oid>, start: Option<u32>
         Some(start) => read_shapes(&oids, Side::Before(start))?,
         None => Default::default(),
     };
-    let after = read_shapes(&oids, Side::After)?;
     let created = if command.tag == "CREATE TABLE" { created_relations()? } else { BTreeSet::new() };
-    for (oid, after) in &after {
+    let known = Known { retyped: &command.retyped, created: &created };
+    // One for all: what takes too long for one source is not tried again for the next.
+    let by = capture::circumstance(Some(&command.tag), false);
+    for (oid, after) in &read_shapes(&oids, Side::After)? {
         let recorded = crate::catalog::sources::fingerprint(*oid)?;
-        if recorded.as_deref() == Some(after.fingerprint()?.as_str()) {
-            continue;
+        if recorded.as_deref() != Some(after.fingerprint()?.as_str()) {
+            let missed = if recorded.is_some() { crate::catalog::sources::shape(*oid)? } else { None };
+            let source = Changed { missed: missed.as_ref(), before: before.get(oid), after, start };
+            follow_source(&source, &known, &by)?;
         }
-        let recorded = match recorded {
-            Some(_) => crate::catalog::sources::shape(*oid)?,
-            None => None,
-        };
-        let before = before.get(oid);
-        // Events that were missed before this command: its own "before" is later than what was judged last. A command
-        // in several transactions has no "before" of its own.
-        if let Some(recorded) = &recorded {
-            let until = before.unwrap_or(after);
-            if recorded.fingerprint()? != until.fingerprint()? {
-                apply::source_changed(recorded, until, None)?;
-            }
-        }
-        if let Some(before) = before {
-            let known = Known { retyped: &command.retyped, created: &created };
-            apply::source_changed(before, after, Some(&known))?;
-        }
-        apply::record(after, Why::Change, &command.tag)?;
-        // Partitions that are new need their own TRUNCATE trigger.
-        apply::sync_capture(*oid)?;
     }
     Ok(())
+}
+
+/// One source that a command changed.
+struct Changed<'a> {
+    /// As its users were judged by it last.
+    missed: Option<&'a TableShape>,
+    before: Option<&'a TableShape>,
+    after: &'a TableShape,
+    start: Option<u32>,
+}
+
+/// Records what one command did to one source, judges it, and makes capture fit. The evidence stays if judging fails.
+fn follow_source(source: &Changed, known: &Known, by: &Circumstance) -> Result<()> {
+    let recording = schema_snapshots() != SchemaSnapshots::off;
+    if let (Some(before), Some(start), true) = (source.before, source.start, recording) {
+        capture::record(before, Side::Before(start), Why::Change, Moment::Before, by);
+    }
+    let mut settled = None;
+    guarded("a changed source was not followed", || {
+        judge_source(source, known)?;
+        crate::catalog::sources::record(source.after.oid, source.after)?;
+        apply::sync_capture(source.after.oid)?;
+        // A partition that is new got its own TRUNCATE trigger: with it, it is what the next command finds. What else is
+        // repaired is not the command's doing.
+        settled = if known.created.is_empty() { None } else { shape_now(source.after.oid)? };
+        Ok(())
+    });
+    if recording {
+        let made_from = source.before.map(TableShape::content_digest).transpose()?;
+        let by = Circumstance { retyped: Some(known.retyped.clone()), made_from, ..by.clone() };
+        let after = settled.as_ref().unwrap_or(source.after);
+        capture::record(after, Side::After, Why::Change, Moment::After, &by);
+    }
+    Ok(())
+}
+
+fn judge_source(source: &Changed, known: &Known) -> Result<()> {
+    if let Some(missed) = source.missed {
+        // Events that were missed before this command: its own "before" is later than what was judged last. A command in
+        // several transactions has no "before" of its own.
+        let until = source.before.unwrap_or(source.after);
+        if missed.fingerprint()? != until.fingerprint()? {
+            apply::source_changed(missed, until, None)?;
+        }
+    }
+    match source.before {
+        Some(before) => apply::source_changed(before, source.after, Some(known)),
+        None => Ok(()),
+    }
 }
 
 fn created_relations() -> Result<BTreeSet<Oid>> {
@@ -271,111 +305,6 @@ fn follow_objects(command: &Command, watch: &Rc<Watch>) -> Result<()> {
             } else {
                 let detail = format!("{name}, which its query uses, was changed by {}.", command.tag);
                 suspend::suspend(&table, Reason::Unclassified, &detail)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// One dropped object.
-struct Dropped {
-    class: Oid,
-    object: Oid,
-    is_table: bool,
-    name: String,
-}
-
-/// Just after objects were dropped; for a snapshot of the command's start they are still there.
-pub fn on_sql_drop(command: &Command) -> Result<()> {
-    if cache::in_maintenance() || binary_upgrade() {
-        return Ok(());
-    }
-    let start = statement_start();
-    let outcome = subxact::run(|| {
-        as_extension(|| {
-            if !cache::installed()? {
-                return Ok(());
-            }
-            cache::maintenance(|| {
-                let dropped = dropped_objects()?;
-                if dropped.is_empty() {
-                    return Ok(());
-                }
-                let watch = cache::watch(dependencies::load_watch)?;
-                if let Err(caught) = subxact::run(|| record_dropped(command, &watch, &dropped, start)) {
-                    report::degraded("pgtrickle: the shape of a dropped table was not recorded", &caught);
-                }
-                follow_drop(&watch, &dropped)
-            })
-        })
-    });
-    if let Err(caught) = outcome {
-        report::degraded("pgtrickle: a drop was not followed", &caught);
-    }
-    Ok(())
-}
-
-fn dropped_objects() -> Result<Vec<Dropped>> {
-    spi::run(
-        "SELECT classid, objid, object_type = 'table', object_identity \
-         FROM pg_catalog.pg_event_trigger_dropped_objects() \
-         WHERE objsubid = 0 AND NOT is_temporary AND object_type NOT IN ('index', 'trigger', 'table constraint', \
-           'default value', 'toast table', 'rule', 'policy') \
-         AND schema_name IS DISTINCT FROM 'pg_toast' AND schema_name IS DISTINCT FROM 'pgtrickle_internal'",
-        &[],
-        Mode::Fresh,
-    )?
-    .into_iter()
-    .map(|mut row| {
-        Ok(Dropped { class: row.parse(0)?, object: row.parse(1)?, is_table: row.bool(2)?, name: row.text(3)? })
-    })
-    .collect()
-}
-
-fn record_dropped(
-    command: &Command,
-    watch: &Rc<Watch>,
-    dropped: &[Dropped],
-    start: Option<u32>,
-) -> Result<()> {
-    let setting = schema_snapshots();
-    let Some(start) = start.filter(|_| setting != SchemaSnapshots::off) else { return Ok(()) };
-    let tables: Vec<Oid> = dropped
-        .iter()
-        .filter(|d| d.is_table)
-        .map(|d| d.object)
-        .filter(|o| setting == SchemaSnapshots::all || watch.sources.contains_key(o))
-        .collect();
-    let by = Circumstance {
-        actor: event::session_actor(),
-        command_tag: command.tag.clone(),
-        statement: event::statement_text(),
-    };
-    for shape in read_shapes(&tables, Side::Before(start))?.values() {
-        snapshots::insert(shape, Why::Drop, &by)?;
-    }
-    Ok(())
-}
-
-fn follow_drop(watch: &Rc<Watch>, dropped: &[Dropped]) -> Result<()> {
-    let relation = apply::relation_class();
-    for d in dropped.iter().filter(|d| d.class == relation && watch.stream_tables.contains(&d.object)) {
-        lifecycle::forget(d.object)?;
-    }
-    for d in dropped {
-        if d.class == relation
-            && watch.sources.contains_key(&d.object)
-            && !watch.stream_tables.contains(&d.object)
-        {
-            apply::source_dropped(d.object, &d.name)?;
-            cdc::drop_unused_buffer(d.object)?;
-            crate::catalog::sources::delete(d.object)?;
-        } else if (d.class == relation && watch.views.contains(&d.object))
-            || watch.objects.contains(&(d.class, d.object))
-        {
-            for table in stream_tables::users_of(d.class, d.object)? {
-                let detail = format!("{}, which its query uses, was dropped.", d.name);
-                suspend::suspend(&table, Reason::ObjectChanged, &detail)?;
             }
         }
     }

@@ -3,6 +3,7 @@
 
 pub mod apply;
 mod cure;
+mod drops;
 mod events;
 mod kept;
 pub mod net;
@@ -10,6 +11,7 @@ mod query;
 mod suspend;
 
 pub use apply::relation_class;
-pub use events::{on_ddl_end, on_sql_drop};
+pub use drops::on_sql_drop;
+pub use events::on_ddl_end;
 pub use query::alter_query;
 pub use suspend::{require, resume, suspend, suspend_by_hand, suspend_failing, suspend_for_drop};

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::catalog::snapshots::Why;
 use crate::catalog::sources;
 use crate::catalog::stream_tables::{self, StreamTable};
 use crate::cdc;
+use crate::drift::account::{Moment, Why};
 use crate::error::Result;
 use crate::evolve::{apply, suspend};
 use crate::model::{Oid, Reason, Status};
@@ -35,10 +35,10 @@ pub fn verify(
             same = false;
             if let Some(before) = sources::shape(*source)? {
                 apply::source_changed(&before, shape, None)?;
-                apply::record(shape, Why::Change, "noticed before a refresh")?;
+                apply::record(shape, Why::Change, Moment::Standing, &apply::unknown_author())?;
             } else {
                 stream_tables::set_reinitialize(table.relid, "what its source looked like was not recorded")?;
-                apply::record(shape, Why::Source, "noticed before a refresh")?;
+                apply::record(shape, Why::Source, Moment::Standing, &apply::unknown_author())?;
             }
         }
         if table.differential && !facts.is_some_and(|k| k.has_buffer) {

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use super::kept;
 use crate::catalog::dependencies;
 use crate::catalog::history::{self, Event};
-use crate::catalog::snapshots::Why;
+use crate::catalog::snapshots::Circumstance;
 use crate::catalog::stream_tables::{self, StreamTable};
+use crate::drift::account::{Moment, Why};
 use crate::error::{Error, Result};
 use crate::evolve::apply::{self, Known};
 use crate::evolve::suspend::resume_above;
@@ -19,7 +20,7 @@ use crate::pg::secctx::{PINNED, Restriction, as_extension, as_user, with_setting
 use crate::pg::spi::{self, Arg, Mode};
 use crate::pg::{cache, subxact};
 use crate::refresh::refresh;
-use crate::snapshot::shape_now;
+use crate::snapshot::{capture, shape_now};
 use crate::sqltext;
 
 /// One column that the stream table has.
@@ -157,7 +158,10 @@ fn follow_above(before: Option<crate::snapshot::shape::TableShape>, relid: Oid) 
     let (retyped, created) = (BTreeSet::new(), BTreeSet::new());
     if let (Some(before), Some(after)) = (before, shape_now(relid)?) {
         apply::source_changed(&before, &after, Some(&Known { retyped: &retyped, created: &created }))?;
-        apply::record(&after, Why::Change, "ALTER STREAM TABLE QUERY")?;
+        let made_from = Some(before.content_digest()?);
+        let by = capture::circumstance(Some("ALTER STREAM TABLE QUERY"), true);
+        let by = Circumstance { made_from, ..by };
+        apply::record(&after, Why::Change, Moment::After, &by)?;
     }
     Ok(())
 }

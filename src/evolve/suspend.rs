@@ -66,7 +66,7 @@ fn release_buffers(relid: Oid) -> Result<()> {
 
 /// The next call to type. A query in it was analysed with the owner's rights just now, so it runs.
 fn hint(table: &StreamTable, reason: Reason) -> Result<String> {
-    let name = sqltext::literal(&table.display());
+    let name = sqltext::regclass_literal(&table.display());
     let resume = format!("SELECT pgtrickle.resume_stream_table({name});");
     Ok(match reason {
         Reason::Manual | Reason::RefreshFailing => format!("Resume it with {resume}"),

@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use crate::catalog::dependencies;
-use crate::catalog::snapshots::Why;
 use crate::catalog::stream_tables::{self, Definition, StreamTable};
 use crate::cdc;
+use crate::drift::account::{Moment, Why};
 use crate::dvm::support::Unsupported;
 use crate::error::{Error, Result};
 use crate::evolve::apply::{judge_missed, owner_name, record, sync_capture};
@@ -18,7 +18,7 @@ use crate::pg::snapshot::Side;
 use crate::pg::spi::{self, Arg, Mode};
 use crate::refresh::{create_row_index, create_state, drop_state, naming};
 use crate::scheduler::dag;
-use crate::snapshot::read_shapes;
+use crate::snapshot::{capture, read_shapes};
 use crate::sqltext;
 
 /// How a query is kept under a mode: differentially or not, and the reasons when not.
@@ -68,7 +68,8 @@ pub fn bind(
     let shapes = read_shapes(&new.iter().copied().collect::<Vec<_>>(), Side::After)?;
     for (source, shape) in shapes.iter().filter(|(s, _)| !old.contains(s)) {
         if is_new(*source, relid)? {
-            record(shape, Why::Source, "CREATE STREAM TABLE")?;
+            let by = capture::circumstance(Some("CREATE STREAM TABLE"), true);
+            record(shape, Why::Source, Moment::Standing, &by)?;
         }
     }
     drop_state(relid)?;

@@ -31,7 +31,9 @@ pub fn drop_stream_table(table: &StreamTable, cascade: bool) -> Result<()> {
     let word = if cascade { " CASCADE" } else { "" };
     for one in above.iter().filter(|t| t.relid != table.relid).chain([table]) {
         let sql = format!("DROP TABLE {}{word}", one.quoted());
-        run_as_caller(|| with_settings(PINNED, || spi::run_once(&sql, &[], Mode::Fresh)))?;
+        cache::own_command(|| {
+            run_as_caller(|| with_settings(PINNED, || spi::run_once(&sql, &[], Mode::Fresh)))
+        })?;
     }
     Ok(())
 }

@@ -3,5 +3,6 @@
 
 pub mod alert;
 pub mod buffers;
+pub mod drift;
 pub mod explain;
 pub mod health;

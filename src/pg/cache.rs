@@ -13,6 +13,7 @@ use pgrx::pg_sys;
 
 use crate::error::{Error, Result};
 use crate::model::Oid;
+use crate::pg::secctx::{PINNED, with_settings};
 use crate::pg::spi::{self, Mode};
 
 /// Relations and objects that stream tables depend on.
@@ -50,6 +51,7 @@ thread_local! {
     static GENERATION: Cell<u64> = const { Cell::new(0) };
     static EPOCH: Cell<i32> = const { Cell::new(0) };
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static OWN_COMMAND: Cell<bool> = const { Cell::new(false) };
 }
 
 /// More invalidations than this between two looks are kept as "could be any".
@@ -111,6 +113,7 @@ unsafe extern "C-unwind" fn on_xact_end(event: pg_sys::XactEvent::Type, _arg: *m
     if matches!(event, XACT_EVENT_COMMIT | XACT_EVENT_ABORT | XACT_EVENT_PREPARE) {
         EPOCH.set(0);
         DEPTH.set(0);
+        OWN_COMMAND.set(false);
     }
     if event == XACT_EVENT_ABORT {
         // What was read of uncommitted catalog rows is not to be believed.
@@ -165,6 +168,28 @@ pub fn maintenance<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
+/// Is the DDL command that runs now one of a function of ours, on the user's behalf?
+pub fn is_own_command() -> bool {
+    OWN_COMMAND.get()
+}
+
+/// Runs `f`, whose DDL commands are followed like the user's but are not his own.
+pub fn own_command<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let guard = OwnCommandGuard(OWN_COMMAND.replace(true));
+    let result = f();
+    drop(guard);
+    result
+}
+
+/// Plain thread-local state, so safe to restore while unwinding.
+struct OwnCommandGuard(bool);
+
+impl Drop for OwnCommandGuard {
+    fn drop(&mut self) {
+        OWN_COMMAND.set(self.0);
+    }
+}
+
 /// Plain thread-local state, so safe to restore while unwinding.
 struct DepthGuard(u32);
 
@@ -181,14 +206,17 @@ fn refresh_installed() -> Result<()> {
     STALE.set(false);
     CATALOG.set(0);
     INSTALLED.set(None);
-    // Reads the catalogs, which can process invalidations and set STALE again: then it is simply read again later.
-    let found = spi::run(
-        "SELECT c.oid, e.extowner FROM pg_catalog.pg_class c \
-         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'pgtrickle' \
-         JOIN pg_catalog.pg_extension e ON e.extname = 'pgtrickle' WHERE c.relname = 'pgt_stream_tables'",
-        &[],
-        Mode::Fresh,
-    )?;
+    // Reads the catalogs, which can process invalidations and set STALE again: then it is simply read again later. With the
+    // operators of PostgreSQL, whatever the caller's search_path has before them: it comes before anything that pins it.
+    let found = with_settings(PINNED, || {
+        spi::run(
+            "SELECT c.oid, e.extowner FROM pg_catalog.pg_class c \
+             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'pgtrickle' \
+             JOIN pg_catalog.pg_extension e ON e.extname = 'pgtrickle' WHERE c.relname = 'pgt_stream_tables'",
+            &[],
+            Mode::Fresh,
+        )
+    })?;
     if let Some(mut row) = found.first() {
         let catalog = row.parse(0)?;
         CATALOG.set(catalog);

@@ -68,6 +68,28 @@ pub fn statement_text() -> Option<String> {
     }
 }
 
+/// Does a backslash in a plain string take the next character along (`standard_conforming_strings` off)?
+pub fn backslash_quotes() -> bool {
+    // SAFETY: backend variable.
+    unsafe { !pg_sys::standard_conforming_strings }
+}
+
+/// What the client calls itself.
+pub fn application_name() -> Option<String> {
+    // SAFETY: a backend variable that is null or a NUL-terminated string.
+    unsafe {
+        let name = pg_sys::application_name;
+        let name = (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned());
+        name.filter(|n| !n.is_empty())
+    }
+}
+
+/// Does the command run inside CREATE or ALTER EXTENSION?
+pub fn in_extension_script() -> bool {
+    // SAFETY: backend variable.
+    unsafe { pg_sys::creating_extension }
+}
+
 /// Name of the role that the session runs as, whatever rights are in force for our own work.
 pub fn session_actor() -> String {
     // SAFETY: a role's oid; a name that is missing is reported as the oid.

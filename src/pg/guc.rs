@@ -1,9 +1,16 @@
 //! Settings `pg_trickle.*`: private statics, getters in domain types.
 
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
 use std::time::Duration;
 
 use pgrx::pg_sys;
-use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum, pg_guard};
+
+use crate::drift::rename::DEFAULT_THRESHOLD;
+use crate::error::{Error, Result};
+use crate::snapshot::hash::identifiers;
+use crate::snapshot::profile::Form;
 
 /// Which tables' shapes are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
@@ -14,10 +21,27 @@ pub enum SchemaSnapshots {
     all,
 }
 
+/// What of column values is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
+#[allow(non_camel_case_types)]
+enum SnapshotValues {
+    plain,
+    hashed,
+    off,
+}
+
 static ENABLED: GucSetting<bool> = GucSetting::<bool>::new(true);
 static NAPTIME_MS: GucSetting<i32> = GucSetting::<i32>::new(1000);
 static SCHEMA_SNAPSHOTS: GucSetting<SchemaSnapshots> =
     GucSetting::<SchemaSnapshots>::new(SchemaSnapshots::all);
+static SNAPSHOT_VALUES: GucSetting<SnapshotValues> = GucSetting::<SnapshotValues>::new(SnapshotValues::plain);
+static SNAPSHOT_TIMEOUT_MS: GucSetting<i32> = GucSetting::<i32>::new(1000);
+static EXCLUDED_COLUMNS: GucSetting<Option<CString>> =
+    GucSetting::<Option<CString>>::new(Some(c"_source_dataset_id, _ingested_at, _source_url"));
+static RESOURCE_IDENTITY: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static RENAME_THRESHOLD: GucSetting<f64> = GucSetting::<f64>::new(DEFAULT_THRESHOLD);
+static SNAPSHOT_MAX_AGE_DAYS: GucSetting<i32> = GucSetting::<i32>::new(0);
+static SNAPSHOT_KEEP_LAST: GucSetting<i32> = GucSetting::<i32>::new(10);
 static MAX_FAILURES: GucSetting<i32> = GucSetting::<i32>::new(10);
 
 /// Defines all settings.
@@ -48,6 +72,7 @@ pub fn register() {
         GucContext::Suset,
         GucFlags::default(),
     );
+    register_snapshots();
     GucRegistry::define_int_guc(
         c"pg_trickle.max_consecutive_failures",
         c"Failed refreshes in a row after which the scheduler suspends a stream table.",
@@ -60,6 +85,95 @@ pub fn register() {
     );
     // SAFETY: called once, from _PG_init, after all settings of the prefix are defined.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"pg_trickle".as_ptr()) };
+}
+
+/// Settings of schema snapshots.
+fn register_snapshots() {
+    GucRegistry::define_enum_guc(
+        c"pg_trickle.snapshot_values",
+        c"What of column values is recorded with a schema snapshot.",
+        c"plain values, hashed (they can be compared, not read) or off (null fraction, width and distinct count alone).",
+        &SNAPSHOT_VALUES,
+        GucContext::Suset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"pg_trickle.snapshot_timeout",
+        c"Longest time that recording a table's shape may hold up the command that drops it.",
+        c"After it the command goes on without a record, with a WARNING.",
+        &SNAPSHOT_TIMEOUT_MS,
+        1,
+        60_000,
+        GucContext::Suset,
+        GucFlags::UNIT_MS,
+    );
+    // SAFETY: the hook is guarded.
+    unsafe {
+        GucRegistry::define_string_guc_with_hooks(
+            c"pg_trickle.snapshot_excluded_columns",
+            c"Names of columns that a collector adds; they don't count in schema_hash.",
+            c"A list of names, as in search_path.",
+            &EXCLUDED_COLUMNS,
+            GucContext::Suset,
+            GucFlags::default(),
+            Some(check_identifiers),
+            None,
+            None,
+        );
+    }
+    GucRegistry::define_string_guc(
+        c"pg_trickle.resource_identity",
+        c"What the tables of this session are copies of, recorded with their schema snapshots.",
+        c"Free text, such as the name of a feed; it joins the snapshots of tables whose names differ.",
+        &RESOURCE_IDENTITY,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_float_guc(
+        c"pg_trickle.rename_threshold",
+        c"Likeness of values from which a lost and a new column are reported as probably one, renamed.",
+        c"",
+        &RENAME_THRESHOLD,
+        0.0,
+        1.0,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"pg_trickle.snapshot_max_age",
+        c"Age in days after which the scheduler removes schema snapshots; 0 never removes any.",
+        c"The newest ones of each table stay: see pg_trickle.snapshot_keep_last.",
+        &SNAPSHOT_MAX_AGE_DAYS,
+        0,
+        100_000,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"pg_trickle.snapshot_keep_last",
+        c"Schema snapshots of each table that the scheduler keeps whatever their age.",
+        c"",
+        &SNAPSHOT_KEEP_LAST,
+        1,
+        1_000_000,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+}
+
+/// # Safety
+/// Called by PostgreSQL with the new value, a C string or null.
+#[pg_guard]
+unsafe extern "C-unwind" fn check_identifiers(
+    value: *mut *mut std::ffi::c_char,
+    _extra: *mut *mut std::ffi::c_void,
+    _source: pg_sys::GucSource::Type,
+) -> bool {
+    // SAFETY: per the contract.
+    unsafe {
+        let text = *value;
+        text.is_null() || CStr::from_ptr(text).to_str().is_ok_and(|list| identifiers(list).is_some())
+    }
 }
 
 /// Is the scheduler to refresh?
@@ -80,4 +194,44 @@ pub fn schema_snapshots() -> SchemaSnapshots {
 /// Failed refreshes in a row before suspension; None never.
 pub fn max_consecutive_failures() -> Option<u32> {
     u32::try_from(MAX_FAILURES.get()).ok().filter(|n| *n > 0)
+}
+
+/// What of values is recorded.
+pub fn snapshot_values() -> Form {
+    match SNAPSHOT_VALUES.get() {
+        SnapshotValues::plain => Form::Plain,
+        SnapshotValues::hashed => Form::Hashed,
+        SnapshotValues::off => Form::Off,
+    }
+}
+
+/// Longest time for recording one thing.
+pub fn snapshot_timeout() -> Duration {
+    Duration::from_millis(SNAPSHOT_TIMEOUT_MS.get().max(1) as u64)
+}
+
+fn text(setting: &GucSetting<Option<CString>>) -> String {
+    setting.get().map(|t| t.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Columns that a collector adds.
+pub fn excluded_columns() -> Result<BTreeSet<String>> {
+    identifiers(&text(&EXCLUDED_COLUMNS))
+        .ok_or_else(|| Error::Internal("pg_trickle.snapshot_excluded_columns is no list of names".into()))
+}
+
+/// What the session's tables are copies of, if it says so.
+pub fn resource_identity() -> Option<String> {
+    Some(text(&RESOURCE_IDENTITY)).filter(|identity| !identity.is_empty())
+}
+
+/// Likeness from which a column is a candidate for a rename, 0 to 1.
+pub fn rename_threshold() -> f64 {
+    RENAME_THRESHOLD.get()
+}
+
+/// Age in days after which snapshots go, and how many of each table stay; none when nothing is to go.
+pub fn snapshot_retention() -> Option<(i32, i32)> {
+    let days = SNAPSHOT_MAX_AGE_DAYS.get();
+    (days > 0).then(|| (SNAPSHOT_KEEP_LAST.get(), days))
 }

@@ -2,9 +2,9 @@
 
 use pgrx::pg_sys;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Oid;
-use crate::pg::cache;
+use crate::pg::{cache, names};
 
 /// Lock modes in use, weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,16 +15,41 @@ pub enum LockMode {
     AccessExclusive,
 }
 
+impl LockMode {
+    fn level(self) -> i32 {
+        let level = match self {
+            LockMode::AccessShare => pg_sys::AccessShareLock,
+            LockMode::RowExclusive => pg_sys::RowExclusiveLock,
+            LockMode::ShareRowExclusive => pg_sys::ShareRowExclusiveLock,
+            LockMode::AccessExclusive => pg_sys::AccessExclusiveLock,
+        };
+        level as i32
+    }
+}
+
 /// Waits for the lock. The relation may be gone afterwards: check.
 pub fn lock_relation(oid: Oid, mode: LockMode) {
-    let level = match mode {
-        LockMode::AccessShare => pg_sys::AccessShareLock,
-        LockMode::RowExclusive => pg_sys::RowExclusiveLock,
-        LockMode::ShareRowExclusive => pg_sys::ShareRowExclusiveLock,
-        LockMode::AccessExclusive => pg_sys::AccessExclusiveLock,
-    };
     // SAFETY: takes a heavyweight lock; raises on cancel or deadlock.
-    unsafe { pg_sys::LockRelationOid(pg_sys::Oid::from(oid), level as i32) };
+    unsafe { pg_sys::LockRelationOid(pg_sys::Oid::from(oid), mode.level()) };
+}
+
+/// Takes the lock if it can be had at once.
+pub fn try_lock_relation(oid: Oid, mode: LockMode) -> bool {
+    // SAFETY: takes a heavyweight lock, or none.
+    unsafe { pg_sys::ConditionalLockRelationOid(pg_sys::Oid::from(oid), mode.level()) }
+}
+
+/// Takes a lock on a table of pgtrickle's own if it can be had at once: somebody may hold another one for as long as he likes.
+pub fn try_lock_own(name: &'static std::ffi::CStr, mode: LockMode) -> Result<()> {
+    let shown = || format!("pgtrickle.{}", name.to_string_lossy());
+    let Some(oid) = names::own_relation(name) else { return Err(Error::OwnTableMissing { name: shown() }) };
+    if try_lock_relation(oid, mode) { Ok(()) } else { Err(Error::LockNotAvailable { what: shown() }) }
+}
+
+/// Gives a lock back before the transaction ends.
+pub fn unlock_relation(oid: Oid, mode: LockMode) {
+    // SAFETY: a lock of that mode is held.
+    unsafe { pg_sys::UnlockRelationOid(pg_sys::Oid::from(oid), mode.level()) };
 }
 
 /// What our own object locks protect.
@@ -35,6 +60,8 @@ pub enum Ours {
     /// A source's buffer: shared by those who compute contents from the table and will start from a snapshot that
     /// nobody else knows yet; exclusive for trimming, which must not remove what they have still to consume.
     Buffer(Oid),
+    /// The baseline pass, which runs once at a time; `baseline_progress` looks for it.
+    Baseline,
 }
 
 impl Ours {
@@ -42,6 +69,7 @@ impl Ours {
         match self {
             Ours::StreamTable(oid) => (pg_sys::Oid::from(oid), 0),
             Ours::Buffer(oid) => (pg_sys::Oid::from(oid), 1),
+            Ours::Baseline => (pg_sys::InvalidOid, 2),
         }
     }
 }

@@ -2,21 +2,28 @@
 
 pub mod cache;
 pub mod capture;
+pub mod catalog_scan;
+pub mod columns;
 pub mod compat;
+pub mod deadline;
 pub mod entry;
 pub mod event;
 pub mod guc;
 pub mod hooks;
 pub mod lock;
+pub mod names;
 pub mod query;
+pub mod relation;
 pub mod report;
 pub mod secctx;
 pub mod snapshot;
 pub mod spi;
+pub mod statistics;
 pub mod subxact;
 pub mod worker;
 
 use pgrx::pg_sys;
+use sha2::{Digest, Sha256};
 
 /// Was the library loaded by `shared_preload_libraries`?
 pub fn preloaded() -> bool {
@@ -32,6 +39,17 @@ pub fn init_preloaded() {
         hooks::install();
         worker::register_launcher();
     }
+}
+
+/// Which server and database this is, as one number: oids of another one mean something else.
+pub fn origin() -> i64 {
+    // SAFETY: backend state that does not change.
+    let (system, database) = unsafe { (pg_sys::GetSystemIdentifier(), pg_sys::MyDatabaseId.to_u32()) };
+    let mut hash = Sha256::new();
+    hash.update(system.to_be_bytes());
+    hash.update(database.to_be_bytes());
+    let digest = hash.finalize();
+    digest.iter().take(8).fold(0, |number, byte| number << 8 | i64::from(*byte))
 }
 
 /// Is this server restoring by pg_upgrade? Then no event trigger of ours acts.

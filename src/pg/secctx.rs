@@ -13,6 +13,12 @@ pub fn current_user() -> Oid {
     unsafe { pg_sys::GetUserId() }.to_u32()
 }
 
+/// Has `user` all rights of `role`?
+pub fn has_rights_of(user: Oid, role: Oid) -> bool {
+    // SAFETY: syscache look-ups.
+    unsafe { pg_sys::has_privs_of_role(pg_sys::Oid::from(user), pg_sys::Oid::from(role)) }
+}
+
 /// What a switched context may do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Restriction {

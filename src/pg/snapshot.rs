@@ -57,6 +57,12 @@ pub fn is_fixed() -> bool {
     unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
+/// Is this a SERIALIZABLE transaction? Then what it reads of a table that others write can make it fail.
+pub fn is_serializable() -> bool {
+    // SAFETY: backend variable.
+    unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_SERIALIZABLE as i32 }
+}
+
 /// Top-level xid of this transaction as text, assigning none; "0" when there is none.
 pub fn own_xid() -> String {
     // SAFETY: reads backend state.

@@ -21,6 +21,7 @@ pub enum Arg<'a> {
     OptText(Option<&'a str>),
     Oids(&'a [u32]),
     Ints(&'a [i16]),
+    BigInts(&'a [i64]),
     /// Any type, through its input function: type oid and text form.
     Literal(pg_sys::Oid, &'a str),
 }
@@ -34,6 +35,7 @@ impl Arg<'_> {
             Arg::Text(_) | Arg::OptText(_) => pg_sys::TEXTOID,
             Arg::Oids(_) => pg_sys::OIDARRAYOID,
             Arg::Ints(_) => pg_sys::INT2ARRAYOID,
+            Arg::BigInts(_) => pg_sys::INT8ARRAYOID,
             Arg::Literal(oid, _) => *oid,
         }
     }
@@ -47,6 +49,7 @@ impl Arg<'_> {
             Arg::OptText(v) => v.and_then(IntoDatum::into_datum),
             Arg::Oids(v) => v.iter().map(|o| pg_sys::Oid::from(*o)).collect::<Vec<_>>().into_datum(),
             Arg::Ints(v) => v.to_vec().into_datum(),
+            Arg::BigInts(v) => v.to_vec().into_datum(),
             Arg::Literal(oid, text) => {
                 let text = c_string(text)?;
                 let mut input = pg_sys::InvalidOid;

@@ -1,10 +1,13 @@
 //! Internal subtransactions: the only way to survive an error of the server.
 
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use pgrx::PgTryBuilder;
 use pgrx::pg_sys;
 use pgrx::pg_sys::panic::CaughtError;
+
+use crate::pg::deadline::Deadline;
 
 /// What went wrong in a subtransaction that was rolled back.
 #[derive(Debug, Clone)]
@@ -18,6 +21,39 @@ pub struct Caught {
 
 /// Runs `f` in a subtransaction. An error rolls it back and is returned; a query cancel or shutdown is raised on.
 pub fn run<T>(f: impl FnOnce() -> crate::error::Result<T>) -> Result<T, Caught> {
+    match attempt(f, raises_on) {
+        Ok(value) => Ok(value),
+        Err(Stop::Caught(caught)) => Err(caught),
+        Err(Stop::Raise(error)) => error.rethrow(),
+    }
+}
+
+/// Runs `f` in a subtransaction for at most `budget`. Whatever goes wrong is returned, a bug and the end of the time among
+/// it: only the user's own cancel and a shutdown are raised on.
+pub fn run_within<T>(budget: Duration, f: impl FnOnce() -> crate::error::Result<T>) -> Result<T, Caught> {
+    let deadline = Deadline::begin(budget);
+    let is_bug = |error: &CaughtError| matches!(error, CaughtError::RustPanic { .. });
+    let outcome =
+        attempt(f, |error| raises_on(error) && !is_bug(error) && !(is_cancel(error) && deadline.is_over()));
+    drop(deadline);
+    match outcome {
+        Ok(value) => Ok(value),
+        Err(Stop::Caught(caught)) => Err(caught),
+        Err(Stop::Raise(error)) => error.rethrow(),
+    }
+}
+
+/// What an error means for whoever runs a subtransaction.
+enum Stop {
+    Caught(Caught),
+    /// Not to be survived; the subtransaction has been rolled back.
+    Raise(CaughtError),
+}
+
+fn attempt<T>(
+    f: impl FnOnce() -> crate::error::Result<T>,
+    raises: impl Fn(&CaughtError) -> bool,
+) -> Result<T, Stop> {
     // SAFETY: context and resource owner are saved before and restored after the subtransaction, as PL/pgSQL does.
     let (context, owner) = unsafe {
         let saved = (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner);
@@ -26,13 +62,14 @@ pub fn run<T>(f: impl FnOnce() -> crate::error::Result<T>) -> Result<T, Caught> 
         saved
     };
     let mut f = Some(f);
+    let raises = AssertUnwindSafe(raises);
     let outcome = PgTryBuilder::new(AssertUnwindSafe(|| match f.take() {
         Some(f) => f().map_err(|e| Stop::Caught(Caught::from(e))),
         None => {
             Err(Stop::Caught(crate::error::Error::Internal("subtransaction body ran twice".into()).into()))
         }
     }))
-    .catch_others(|error| Err(stop(error)))
+    .catch_others(|error| Err(if raises(&error) { Stop::Raise(error) } else { Stop::Caught(caught(error)) }))
     .execute();
     // SAFETY: ends the subtransaction begun above, then restores what was saved; before anything is raised on, since
     // nobody else would end it.
@@ -45,36 +82,53 @@ pub fn run<T>(f: impl FnOnce() -> crate::error::Result<T>) -> Result<T, Caught> 
         pg_sys::MemoryContextSwitchTo(context);
         pg_sys::CurrentResourceOwner = owner;
     }
-    match outcome {
-        Ok(value) => Ok(value),
-        Err(Stop::Caught(caught)) => Err(caught),
-        Err(Stop::Raise(error)) => error.rethrow(),
+    outcome
+}
+
+/// What `run` must not survive: a cancel, a shutdown, a panic.
+fn raises_on(error: &CaughtError) -> bool {
+    use pgrx::PgSqlErrorCode::*;
+    match error {
+        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => {
+            is_cancel(error)
+                || matches!(report.sql_error_code(), ERRCODE_ADMIN_SHUTDOWN | ERRCODE_CRASH_SHUTDOWN)
+        }
+        CaughtError::RustPanic { .. } => true,
     }
 }
 
-/// What an error means for whoever runs a subtransaction.
-enum Stop {
-    Caught(Caught),
-    /// Not ours to survive: cancel, shutdown, a panic.
-    Raise(CaughtError),
+fn is_cancel(error: &CaughtError) -> bool {
+    match error {
+        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => {
+            report.sql_error_code() == pgrx::PgSqlErrorCode::ERRCODE_QUERY_CANCELED
+        }
+        CaughtError::RustPanic { .. } => false,
+    }
 }
 
-fn stop(error: CaughtError) -> Stop {
-    use pgrx::PgSqlErrorCode::*;
-    match &error {
-        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => {
-            let code = report.sql_error_code();
-            if matches!(code, ERRCODE_QUERY_CANCELED | ERRCODE_ADMIN_SHUTDOWN | ERRCODE_CRASH_SHUTDOWN) {
-                return Stop::Raise(error);
-            }
-            Stop::Caught(Caught {
-                message: report.message().to_string(),
-                detail: report.detail().map(str::to_string),
-                hint: report.hint().map(str::to_string),
-                code: code as i32,
-            })
-        }
-        CaughtError::RustPanic { .. } => Stop::Raise(error),
+fn caught(error: CaughtError) -> Caught {
+    match error {
+        CaughtError::PostgresError(report)
+        | CaughtError::ErrorReport(report)
+        | CaughtError::RustPanic { ereport: report, .. } => Caught {
+            message: report.message().to_string(),
+            detail: report.detail().map(str::to_string),
+            hint: report.hint().map(str::to_string),
+            code: report.sql_error_code() as i32,
+        },
+    }
+}
+
+impl Caught {
+    /// It was cancelled.
+    pub fn is_cancel(&self) -> bool {
+        self.code == pgrx::PgSqlErrorCode::ERRCODE_QUERY_CANCELED as i32
+    }
+
+    /// The five characters of the SQLSTATE.
+    pub fn sqlstate(&self) -> String {
+        // As MAKE_SQLSTATE packs them: six bits a character, the first one lowest.
+        (0..5).map(|i| char::from((((self.code >> (6 * i)) & 0x3f) as u8) + b'0')).collect()
     }
 }
 

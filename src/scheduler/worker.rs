@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::catalog::history::{self, Event};
 use crate::catalog::{dependencies, stream_tables};
@@ -13,19 +13,21 @@ use crate::refresh;
 use crate::scheduler::backoff::Backoff;
 use crate::scheduler::dag;
 use crate::scheduler::schedule::{Entry, Micros, due};
+use crate::snapshot::retention;
 
 /// First wait after a failure and the longest.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(600) };
 
 /// Rows of history kept per stream table and status.
 const KEEP_HISTORY: i64 = 10_000;
-/// Ticks between two prunings.
-const PRUNE_EVERY: u64 = 3600;
+/// Time between two prunings.
+const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 
 /// What the worker remembers between ticks; everything else is in the catalog.
 pub struct Scheduler {
     claimed: bool,
-    ticks: u64,
+    /// When it pruned last, and by which policy for schema snapshots: a new one counts at once.
+    pruned: Option<(Instant, Option<(i32, i32)>)>,
     tables: BTreeMap<Oid, Memory>,
 }
 
@@ -49,12 +51,11 @@ pub fn start() -> worker::Tick {
 impl Scheduler {
     /// Knows nothing yet.
     pub fn new() -> Self {
-        Scheduler { claimed: false, ticks: 0, tables: BTreeMap::new() }
+        Scheduler { claimed: false, pruned: None, tables: BTreeMap::new() }
     }
 
     /// One round. False when there is nothing to do here for good: no extension, another worker, another version.
     pub fn tick(&mut self) -> bool {
-        self.ticks += 1;
         match worker::transaction("checking the extension", worker::versions) {
             Ok(Some((installed, ours))) if installed == ours => {}
             Ok(Some((installed, ours))) => {
@@ -82,14 +83,29 @@ impl Scheduler {
         if guc::enabled() {
             self.refresh_due();
         }
-        if self.ticks.is_multiple_of(PRUNE_EVERY)
-            && let Err(message) = worker::transaction("pruning history", || {
-                secctx::as_extension(|| history::prune(KEEP_HISTORY))
+        self.prune();
+        true
+    }
+
+    /// Removes what is kept for a while only.
+    fn prune(&mut self) {
+        let policy = guc::snapshot_retention();
+        if self.pruned.is_some_and(|(at, by)| by == policy && at.elapsed() < PRUNE_EVERY) {
+            return;
+        }
+        self.pruned = Some((Instant::now(), policy));
+        let done = worker::transaction("pruning history and schema snapshots", || {
+            secctx::as_extension(|| {
+                history::prune(KEEP_HISTORY)?;
+                if let Some((keep_last, days)) = policy {
+                    retention::prune(Some(keep_last), Some(&format!("{days} days")))?;
+                }
+                Ok(())
             })
-        {
+        });
+        if let Err(message) = done {
             report::log(&format!("pgtrickle worker: {message}"));
         }
-        true
     }
 
     fn refresh_due(&mut self) {

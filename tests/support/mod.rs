@@ -420,13 +420,17 @@ impl Cluster {
 
     /// A connection that also keeps the notices and warnings it was sent.
     pub fn connect_noting(&self, db: &str) -> (Client, Notices) {
+        self.connect_noting_as(db, "postgres")
+    }
+
+    pub fn connect_noting_as(&self, db: &str, user: &str) -> (Client, Notices) {
         let notices = Notices::default();
         let sink = notices.clone();
         let client = self
-            .config(db, "postgres")
+            .config(db, user)
             .notice_callback(move |notice| sink.push(notice))
             .connect(NoTls)
-            .unwrap_or_else(|e| panic!("no connection to {db}: {}", describe(&e)));
+            .unwrap_or_else(|e| panic!("no connection to {db} as {user}: {}", describe(&e)));
         (client, notices)
     }
 

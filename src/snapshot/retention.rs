@@ -1,0 +1,30 @@
+//! Which snapshots go. The newest of a table always stays: it is what the next change is compared with.
+#![forbid(unsafe_code)]
+
+use crate::error::{Error, Result};
+use crate::pg::spi::{self, Arg, Mode};
+
+/// Removes snapshots that are not among the newest `keep_last` of their table and older than `older_than` (an interval as
+/// text); each that is not given does not hold any back. Returns how many.
+pub(crate) fn prune(keep_last: Option<i32>, older_than: Option<&str>) -> Result<i64> {
+    if keep_last.is_none() && older_than.is_none() {
+        return Err(Error::BadArgument {
+            argument: "keep_last and older_than",
+            value: "NULL".into(),
+            hint: "Pass at least one of them, for example keep_last => 10.".into(),
+        });
+    }
+    let rows = spi::run(
+        include_str!("../../sql/queries/prune_snapshots.sql"),
+        &[
+            Arg::Int(keep_last.unwrap_or(1).max(1).into()),
+            Arg::OptText(older_than),
+            Arg::Int(crate::pg::origin()),
+        ],
+        Mode::Fresh,
+    )?;
+    match rows.first() {
+        Some(mut row) => row.parse(0),
+        None => Ok(0),
+    }
+}
