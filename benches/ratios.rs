@@ -1,6 +1,7 @@
 //! `make bench`: what pgtrickle saves and what it costs, as ratios of medians. Everything that is compared runs in
 //! one process, one after the other and many times over, because a machine is never equally busy for long.
 
+mod evidence;
 #[path = "../tests/support/mod.rs"]
 mod support;
 mod tpch;
@@ -31,7 +32,12 @@ fn main() {
     println!("fsync off, autovacuum off. Times are medians as the client sees them over a unix socket.");
     // `cargo bench --bench ratios -- writes` runs that part alone.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let parts: [(&str, Part); 3] = [("refreshes", refreshes), ("writes", writes), ("ddl", unrelated_ddl)];
+    let parts: [(&str, Part); 4] = [
+        ("refreshes", refreshes),
+        ("writes", writes),
+        ("ddl", unrelated_ddl),
+        ("evidence", evidence::evidence),
+    ];
     for (name, part) in parts {
         if wanted.is_empty() || wanted.iter().any(|arg| arg == name) {
             part(&cluster);
