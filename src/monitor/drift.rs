@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::model::Oid;
 use crate::pg::guc::{excluded_columns, rename_threshold};
 use crate::pg::spi::{self, Arg, Mode};
+use crate::snapshot::profile::TableProfile;
 use crate::snapshot::shape::TableShape;
 use crate::sqltext::display;
 
@@ -35,11 +36,7 @@ pub fn diff_snapshots(before: i64, after: i64) -> Result<Vec<Finding>> {
     };
     let ids = [before, after];
     let (shapes, profiles) = (snapshots::shapes(&ids)?, snapshots::profiles(&ids)?);
-    let side = |id| match (shapes.get(&id), profiles.get(&id)) {
-        (Some(shape), Some(profile)) => Ok(Side { shape, profile }),
-        _ => Err(Error::NoSnapshot { id }),
-    };
-    let (old, new) = (side(before)?, side(after)?);
+    let (old, new) = (side(&shapes, &profiles, before)?, side(&shapes, &profiles, after)?);
     let retyped = match link {
         Link::Same => {
             let (first, last) = (before.min(after), before.max(after));
@@ -58,6 +55,17 @@ pub fn diff_snapshots(before: i64, after: i64) -> Result<Vec<Finding>> {
         rows.zip(rewritten).for_each(|(row, change)| row.detail = unwitnessed(change, &changes));
     }
     Ok(found)
+}
+
+fn side<'a>(
+    shapes: &'a HashMap<i64, TableShape>,
+    profiles: &'a HashMap<i64, TableProfile>,
+    id: i64,
+) -> Result<Side<'a>> {
+    match (shapes.get(&id), profiles.get(&id)) {
+        (Some(shape), Some(profile)) => Ok(Side { shape, profile }),
+        _ => Err(Error::NoSnapshot { id }),
+    }
 }
 
 /// Columns whose values were computed anew on the way from a snapshot through the ones after it, by number: on the way they
@@ -147,12 +155,8 @@ fn probable_renames(rows: &Recorded, pair: &Pair, changes: &[Change]) -> Result<
     let changes = if changes.is_empty() { &replaced } else { changes };
     let ids = [before.id, after.id];
     let (shapes, profiles) = (snapshots::shapes(&ids)?, snapshots::profiles(&ids)?);
-    let side = |id: i64| Some(Side { shape: shapes.get(&id)?, profile: profiles.get(&id)? });
-    match (side(ids[0]), side(ids[1])) {
-        (Some(before), Some(after)) => Ok(guesses(changes, before, after, rename_threshold())),
-        // Pruned between two statements.
-        _ => Ok(Vec::new()),
-    }
+    let (before, after) = (side(&shapes, &profiles, ids[0])?, side(&shapes, &profiles, ids[1])?);
+    Ok(guesses(changes, before, after, rename_threshold()))
 }
 
 /// The schema that a name without one means: the first in the caller's search_path that has a recorded table of that name,

@@ -99,8 +99,8 @@ fn register_snapshots() {
     );
     GucRegistry::define_int_guc(
         c"pg_trickle.snapshot_timeout",
-        c"Longest time that recording a table's shape may hold up the command that drops it.",
-        c"After it the command goes on without a record, with a WARNING.",
+        c"Longest time that one step of recording a table's shape may hold up its command.",
+        c"After it the command goes on, the rest of it without a record, with a WARNING.",
         &SNAPSHOT_TIMEOUT_MS,
         1,
         60_000,

@@ -11,7 +11,7 @@ use crate::model::Oid;
 use crate::pg::catalog_scan::{Scan, any_row, array_elements, attribute, fixed_part, row_by_oid};
 use crate::pg::columns::{self, Names, name};
 use crate::snapshot::hash::definition;
-use crate::snapshot::shape::{ConstraintShape, IndexShape, SHAPE_VERSION, TableShape};
+use crate::snapshot::shape::{ConstraintShape, IndexShape, SHAPE_VERSION, TableShape, Text};
 
 /// Catalogs and indexes that pgrx has no names for; their numbers never change.
 const CONSTRAINTS: pg_sys::Oid = oid(2606);
@@ -57,7 +57,7 @@ pub fn read(relation: Oid, names: &mut Names) -> Result<Option<Relation>> {
         filenode: row.relfilenode.to_u32(),
         columns,
         indexes: if row.relhasindex { indexes(relation)? } else { Vec::new() },
-        constraints: constraints(relation)?,
+        constraints: constraints(relation, names)?,
         replica_identity: letter(row.relreplident),
         row_security: row.relrowsecurity,
         force_row_security: row.relforcerowsecurity,
@@ -106,9 +106,10 @@ fn indexes(relation: Oid) -> Result<Vec<IndexShape>> {
         while let Some(tuple) = scan.next() {
             let row: &pg_sys::FormData_pg_index = fixed_part(tuple);
             let is_set = |number: u32| attribute(tuple, desc, number as i16).is_some();
+            let (name, method) = name_and_method(row.indexrelid)?;
             found.push(IndexShape {
                 oid: row.indexrelid.to_u32(),
-                name: index_name(row.indexrelid)?,
+                name,
                 attnums: smallints(attribute(tuple, desc, pg_sys::Anum_pg_index_indkey as i16)),
                 key_count: row.indnkeyatts,
                 unique: row.indisunique,
@@ -117,7 +118,7 @@ fn indexes(relation: Oid) -> Result<Vec<IndexShape>> {
                 replica_identity: row.indisreplident,
                 expressions: is_set(pg_sys::Anum_pg_index_indexprs),
                 partial: is_set(pg_sys::Anum_pg_index_indpred),
-                definition: index_definition(tuple, desc, row.indexrelid).into(),
+                definition: index_definition(tuple, desc, method).into(),
             });
         }
         scan.end();
@@ -130,15 +131,13 @@ fn indexes(relation: Oid) -> Result<Vec<IndexShape>> {
 ///
 /// # Safety
 /// `tuple` is a row of pg_index of this description.
-unsafe fn index_definition(tuple: pg_sys::HeapTuple, desc: pg_sys::TupleDesc, index: pg_sys::Oid) -> String {
-    let (catalog, by_oid) = (pg_sys::RelationRelationId, pg_sys::ClassOidIndexId);
-    // SAFETY: per the contract; each attribute has the type that it is read as; pg_class and its index on oid.
+unsafe fn index_definition(tuple: pg_sys::HeapTuple, desc: pg_sys::TupleDesc, method: Oid) -> String {
+    // SAFETY: per the contract; each attribute has the type that it is read as.
     unsafe {
-        let method = row_by_oid(catalog, by_oid, index, |row: &pg_sys::FormData_pg_class| row.relam.to_u32());
         let get = |number: u32| attribute(tuple, desc, number as i16);
         let oids = |number: u32| numbers(get(number), pg_sys::OIDOID, 4, b'i');
         definition(&[
-            method.map(|method| method.to_string()),
+            Some(method.to_string()),
             oids(pg_sys::Anum_pg_index_indclass),
             oids(pg_sys::Anum_pg_index_indcollation),
             numbers(get(pg_sys::Anum_pg_index_indoption), pg_sys::INT2OID, 2, b's'),
@@ -175,16 +174,20 @@ unsafe fn nodes(tree: Option<pg_sys::Datum>) -> Option<String> {
     unsafe { String::from_datum(tree?, false) }
 }
 
-fn index_name(index: pg_sys::Oid) -> Result<crate::snapshot::shape::Text> {
+/// Of an index: its own name, and the oid of its access method.
+fn name_and_method(index: pg_sys::Oid) -> Result<(Text, Oid)> {
     let (catalog, by_oid) = (pg_sys::RelationRelationId, pg_sys::ClassOidIndexId);
     // SAFETY: pg_class and its index on oid.
-    let found =
-        unsafe { row_by_oid(catalog, by_oid, index, |row: &pg_sys::FormData_pg_class| name(&row.relname)) };
+    let found = unsafe {
+        row_by_oid(catalog, by_oid, index, |row: &pg_sys::FormData_pg_class| {
+            Ok((name(&row.relname)?, row.relam.to_u32()))
+        })
+    };
     found.ok_or_else(|| Error::Internal(format!("index {} does not exist", index.to_u32())))?
 }
 
 /// Without NOT NULL constraints, which are rows of their own since PostgreSQL 18: the columns say it.
-fn constraints(relation: Oid) -> Result<Vec<ConstraintShape>> {
+fn constraints(relation: Oid, names: &mut Names) -> Result<Vec<ConstraintShape>> {
     let mut found = Vec::new();
     // SAFETY: pg_constraint and its index that begins with conrelid; attributes are looked up by name, since they have
     // other numbers in 18, and have the types that their names stand for.
@@ -207,7 +210,11 @@ fn constraints(relation: Oid) -> Result<Vec<ConstraintShape>> {
                 kind,
                 attnums: smallints(attribute(tuple, desc, number(c"conkey"))),
                 validated: get(c"convalidated")?.value() as u8 != 0,
-                definition: constraint_definition(&|name: &CStr| attribute(tuple, desc, number(name))).into(),
+                definition: constraint_definition(
+                    &|name: &CStr| attribute(tuple, desc, number(name)),
+                    names,
+                )?
+                .into(),
             });
         }
         scan.end();
@@ -221,18 +228,18 @@ fn constraints(relation: Oid) -> Result<Vec<ConstraintShape>> {
 ///
 /// # Safety
 /// `get` gives the attributes of a row of pg_constraint.
-unsafe fn constraint_definition(get: &impl Fn(&CStr) -> Option<pg_sys::Datum>) -> String {
-    let (catalog, by_oid) = (pg_sys::RelationRelationId, pg_sys::ClassOidIndexId);
+unsafe fn constraint_definition(
+    get: &impl Fn(&CStr) -> Option<pg_sys::Datum>,
+    names: &mut Names,
+) -> Result<String> {
     let byte = |name: &CStr| get(name).map(|value| (value.value() as u8).to_string());
-    // SAFETY: per the contract; pg_class and its index on oid.
-    unsafe {
-        let referenced = get(c"confrelid").map(|value| pg_sys::Oid::from(value.value() as u32));
-        let referenced = referenced.filter(|oid| *oid != pg_sys::InvalidOid).map(|oid| {
-            let row = |row: &pg_sys::FormData_pg_class| name(&row.relname).map(|n| n.to_string());
-            row_by_oid(catalog, by_oid, oid, row)
-                .and_then(Result::ok)
-                .unwrap_or_else(|| oid.to_u32().to_string())
-        });
+    let referenced = get(c"confrelid").map(|value| pg_sys::Oid::from(value.value() as u32));
+    let referenced = match referenced.filter(|oid| *oid != pg_sys::InvalidOid) {
+        Some(oid) => Some(qualified_name(oid, names)?),
+        None => None,
+    };
+    // SAFETY: per the contract.
+    let definition = unsafe {
         definition(&[
             nodes(get(c"conbin")),
             referenced,
@@ -244,6 +251,25 @@ unsafe fn constraint_definition(get: &impl Fn(&CStr) -> Option<pg_sys::Datum>) -
             byte(c"condeferrable"),
             byte(c"condeferred"),
         ])
+    };
+    Ok(definition)
+}
+
+/// `schema.name` of a relation, unquoted; its number where it is gone, as the referenced table of a foreign key may be.
+fn qualified_name(relation: pg_sys::Oid, names: &mut Names) -> Result<String> {
+    let (catalog, by_oid) = (pg_sys::RelationRelationId, pg_sys::ClassOidIndexId);
+    // SAFETY: pg_class and its index on oid.
+    let found = unsafe {
+        row_by_oid(catalog, by_oid, relation, |row: &pg_sys::FormData_pg_class| {
+            Ok::<_, Error>((name(&row.relname)?, row.relnamespace))
+        })
+    };
+    match found {
+        Some(found) => {
+            let (name, schema) = found?;
+            Ok(format!("{}.{name}", names.of_schema(schema)?))
+        }
+        None => Ok(relation.to_u32().to_string()),
     }
 }
 
