@@ -2,6 +2,7 @@
 //! one process, one after the other and many times over, because a machine is never equally busy for long.
 
 mod evidence;
+mod hot;
 #[path = "../tests/support/mod.rs"]
 mod support;
 mod tpch;
@@ -32,11 +33,12 @@ fn main() {
     println!("fsync off, autovacuum off. Times are medians as the client sees them over a unix socket.");
     // `cargo bench --bench ratios -- writes` runs that part alone.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let parts: [(&str, Part); 4] = [
+    let parts: [(&str, Part); 5] = [
         ("refreshes", refreshes),
         ("writes", writes),
         ("ddl", unrelated_ddl),
         ("evidence", evidence::evidence),
+        ("hot", hot::hot),
     ];
     for (name, part) in parts {
         if wanted.is_empty() || wanted.iter().any(|arg| arg == name) {
