@@ -1,4 +1,18 @@
 -- Catalog of pgtrickle. Oids here are derived state: they are looked up again by name after a restore.
+-- Names of this script are PostgreSQL's, whatever the schema or the database has in its path.
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+-- Whoever owns the schema can drop what is in it.
+DO $$
+DECLARE
+  other name := (SELECT pg_catalog.pg_get_userbyid(n.nspowner) FROM pg_catalog.pg_namespace n
+                 WHERE n.nspname = 'pgtrickle' AND n.nspowner <> (SELECT r.oid FROM pg_catalog.pg_roles r
+                                                                  WHERE r.rolname = current_user));
+BEGIN
+  IF other IS NOT NULL THEN
+    RAISE EXCEPTION 'schema pgtrickle belongs to role %', pg_catalog.quote_ident(other)
+      USING ERRCODE = 'duplicate_schema', DETAIL = 'reason=SCHEMA_TAKEN.', HINT = 'Drop or rename it: CREATE EXTENSION makes its own.';
+  END IF;
+END $$;
 CREATE SCHEMA pgtrickle_internal;
 GRANT USAGE ON SCHEMA pgtrickle TO PUBLIC;
 -- USAGE lets a stream table's owner reach its own state and buffers, which are granted one by one; never CREATE.
@@ -146,6 +160,3 @@ CREATE SEQUENCE pgtrickle.pgt_baseline_done MINVALUE 0;
 SELECT pg_catalog.pg_extension_config_dump('pgtrickle.pgt_schema_snapshots', '');
 SELECT pg_catalog.pg_extension_config_dump('pgtrickle.pgt_schema_snapshots_snapshot_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('pgtrickle.pgt_hash_keys', '');
-
-REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle FROM PUBLIC;
-REVOKE ALL ON ALL SEQUENCES IN SCHEMA pgtrickle FROM PUBLIC;

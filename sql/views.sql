@@ -6,8 +6,9 @@ SELECT s.relid::regclass AS stream_table,
        s.refresh_mode,
        s.status,
        s.reason,
-       s.detail,
-       s.hint,
+       -- They can quote what the query read: for whoever has the owner's rights.
+       CASE WHEN pg_catalog.pg_has_role(c.relowner, 'USAGE') THEN s.detail END AS detail,
+       CASE WHEN pg_catalog.pg_has_role(c.relowner, 'USAGE') THEN s.hint END AS hint,
        ARRAY(SELECT d.object::regclass FROM pgtrickle.pgt_dependencies d
              WHERE d.relid = s.relid AND d.kind = 'source' AND d.attnum = 0 ORDER BY d.object) AS sources,
        s.last_refresh,
@@ -21,7 +22,9 @@ JOIN pg_catalog.pg_class c ON c.oid = s.relid
 WHERE pg_catalog.pg_has_role(c.relowner, 'USAGE') OR pg_catalog.has_table_privilege(c.oid, 'SELECT');
 
 CREATE VIEW pgtrickle.refresh_history WITH (security_barrier) AS
-SELECT h.relid::regclass AS stream_table, h.started_at, h.finished_at, h.action, h.status, h.reason, h.detail, h.hint,
+SELECT h.relid::regclass AS stream_table, h.started_at, h.finished_at, h.action, h.status, h.reason,
+       CASE WHEN c.oid IS NULL OR pg_catalog.pg_has_role(c.relowner, 'USAGE') THEN h.detail END AS detail,
+       CASE WHEN c.oid IS NULL OR pg_catalog.pg_has_role(c.relowner, 'USAGE') THEN h.hint END AS hint,
        h.rows_inserted, h.rows_updated, h.rows_deleted, h.stream_table_name, h.id
 FROM pgtrickle.pgt_refresh_history h
 LEFT JOIN pg_catalog.pg_class c ON c.oid = h.relid
@@ -62,6 +65,3 @@ CROSS JOIN pgtrickle.pgt_baseline_total t
 CROSS JOIN pgtrickle.pgt_baseline_done d
 WHERE l.locktype = 'object' AND l.granted AND l.database = a.datid AND a.datname = pg_catalog.current_database()
   AND l.classid = 'pgtrickle.pgt_stream_tables'::regclass AND l.objid = 0 AND l.objsubid = 2;
-
-GRANT SELECT ON pgtrickle.stream_tables, pgtrickle.refresh_history, pgtrickle.change_buffers, pgtrickle.source_columns
-  TO PUBLIC;

@@ -189,7 +189,7 @@ fn schema_history(
 > {
     let relation = given(relation, "relation")?;
     // The caller's own search_path decides what a bare name means, so it is not pinned for this function.
-    let path = names::search_path()?;
+    let path = names::search_path();
     let told = account(|| {
         let (schema, name) = match names::split(relation)?.as_slice() {
             [name] => (drift::resolve(name, &path)?, name.clone()),

@@ -21,8 +21,8 @@ extension_sql_file!(
     ]
 );
 extension_sql_file!(
-    "../../sql/event_triggers.sql",
-    name = "event_triggers",
+    "../../sql/finish.sql",
+    name = "finish",
     requires = ["views", triggers::on_sql_drop, triggers::on_ddl_end],
     finalize
 );

@@ -237,13 +237,20 @@ pub fn set_resumed(relid: Oid) -> Result<()> {
 
 /// Contents are right as of `frontier`, own rows up to (`own_xid`, `epoch`) included.
 pub fn set_frontier(relid: Oid, frontier: &str, own_xid: &str, epoch: i32) -> Result<()> {
-    spi::run(
+    let written = spi::run(
         "UPDATE pgtrickle.pgt_stream_tables SET frontier = $2::pg_snapshot, own_xid = $3::xid8, epoch = $4::integer, \
-         status = 'active', reinitialize = NULL, last_refresh = pg_catalog.clock_timestamp() WHERE relid = $1",
+         status = 'active', reinitialize = NULL, last_refresh = pg_catalog.clock_timestamp() \
+         WHERE relid = $1 AND status <> 'suspended' RETURNING relid",
         &[Arg::Oid(relid), Arg::Text(frontier), Arg::Text(own_xid), Arg::Int(epoch.into())],
         Mode::InSnapshot,
     )?;
-    Ok(())
+    match written.first() {
+        Some(_) => Ok(()),
+        None => Err(Error::ProtectedObject {
+            what: "a function or trigger that ran in the refresh suspended the stream table".into(),
+            hint: "Change what its query reads outside of its refreshes.".into(),
+        }),
+    }
 }
 
 /// Removes the row and its dependencies.
@@ -258,7 +265,8 @@ pub fn trigger_fault(relid: Oid) -> Result<Option<String>> {
         "SELECT CASE WHEN tgname = 'pgtrickle_guard' THEN 'disabling the guard trigger' \
                 ELSE 'a BEFORE ROW trigger' END \
          FROM pg_catalog.pg_trigger WHERE tgrelid = $1 AND NOT tgisinternal \
-         AND (tgname = 'pgtrickle_guard' AND tgenabled <> 'A' OR tgtype & 3 = 3) LIMIT 1",
+         AND (tgname = 'pgtrickle_guard' AND tgenabled <> 'A' OR tgtype & 3 = 3) \
+         UNION ALL SELECT 'a rule' FROM pg_catalog.pg_rewrite WHERE ev_class = $1 LIMIT 1",
         &[Arg::Oid(relid)],
         Mode::Fresh,
     )?;

@@ -9,7 +9,7 @@ use crate::pg::query::{Parsed, analyse, parse};
 use crate::pg::secctx::{PINNED, as_extension, with_settings};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::pg::subxact::{self, Caught};
-use crate::pg::{cache, report};
+use crate::pg::{cache, names, report};
 use crate::refresh::{create_guard, refresh};
 use crate::sqltext;
 
@@ -78,15 +78,9 @@ fn resolve_name(name: &str) -> Result<(String, String)> {
         value: value.to_string(),
         hint: hint.into(),
     };
-    let rows =
-        run_as_caller(|| spi::run("SELECT pg_catalog.parse_ident($1)", &[Arg::Text(name)], Mode::Fresh))
-            .map_err(|_| {
-                bad(&sqltext::literal(name), "Write it as in SQL: name, schema.name, \"Quoted Name\".")
-            })?;
-    let Some(mut row) = rows.first() else {
-        return Err(Error::Internal("parse_ident returned no row".into()));
-    };
-    let mut parts = spi::text_array(&row.text(0)?)?;
+    let mut parts = names::split(name).map_err(|_| {
+        bad(&sqltext::literal(name), "Write it as in SQL: name, schema.name, \"Quoted Name\".")
+    })?;
     let (schema, table) = match (parts.pop(), parts.pop(), parts.pop()) {
         (Some(table), Some(schema), None) => (schema, table),
         (Some(table), None, None) => (current_schema()?, table),
@@ -107,8 +101,7 @@ fn resolve_name(name: &str) -> Result<(String, String)> {
 }
 
 fn current_schema() -> Result<String> {
-    let rows = spi::run("SELECT pg_catalog.current_schema()", &[], Mode::Fresh)?;
-    rows.first().and_then(|mut row| row.opt(0)).ok_or_else(|| Error::BadArgument {
+    names::creation_schema().ok_or_else(|| Error::BadArgument {
         argument: "name",
         value: "no schema to create in".into(),
         hint: "Name the schema: schema.name, or set search_path.".into(),
@@ -130,15 +123,13 @@ fn create_table(schema: &str, name: &str, parsed: &Parsed) -> Result<Oid> {
 }
 
 fn relation_named(schema: &str, name: &str) -> Result<Option<Oid>> {
-    with_settings(PINNED, || {
-        let rows = spi::run(
-            "SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-             WHERE n.nspname = $1 AND c.relname = $2",
-            &[Arg::Text(schema), Arg::Text(name)],
-            Mode::Fresh,
-        )?;
-        rows.first().map(|mut row| row.parse(0)).transpose()
-    })
+    let rows = spi::run(
+        "SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = $1 AND c.relname = $2",
+        &[Arg::Text(schema), Arg::Text(name)],
+        Mode::Fresh,
+    )?;
+    rows.first().map(|mut row| row.parse(0)).transpose()
 }
 
 /// Runs something that PostgreSQL may refuse, and gives its error our DETAIL and HINT. Our own errors pass as they are.

@@ -1,5 +1,5 @@
 //! What this backend knows between statements: the watched relations, which of them changed, the epoch of its own
-//! buffered rows, and how deep it is in its own maintenance.
+//! buffered rows, and where it does work of its own.
 //!
 //! PostgreSQL tells every backend which relations' catalog rows changed (relcache invalidation), by oid. The event
 //! triggers ask only about those: unrelated DDL costs one hash look-up.
@@ -13,7 +13,6 @@ use pgrx::pg_sys;
 
 use crate::error::{Error, Result};
 use crate::model::Oid;
-use crate::pg::secctx::{PINNED, with_settings};
 use crate::pg::spi::{self, Mode};
 
 /// Relations and objects that stream tables depend on.
@@ -50,8 +49,8 @@ thread_local! {
     static STALE: Cell<bool> = const { Cell::new(true) };
     static GENERATION: Cell<u64> = const { Cell::new(0) };
     static EPOCH: Cell<i32> = const { Cell::new(0) };
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
-    static OWN_COMMAND: Cell<bool> = const { Cell::new(false) };
+    static WORK: Cell<Option<Work>> = const { Cell::new(None) };
+    static OWN_COMMAND: Cell<Option<Level>> = const { Cell::new(None) };
 }
 
 /// More invalidations than this between two looks are kept as "could be any".
@@ -112,8 +111,8 @@ unsafe extern "C-unwind" fn on_xact_end(event: pg_sys::XactEvent::Type, _arg: *m
     use pg_sys::XactEvent::*;
     if matches!(event, XACT_EVENT_COMMIT | XACT_EVENT_ABORT | XACT_EVENT_PREPARE) {
         EPOCH.set(0);
-        DEPTH.set(0);
-        OWN_COMMAND.set(false);
+        WORK.set(None);
+        OWN_COMMAND.set(None);
     }
     if event == XACT_EVENT_ABORT {
         // What was read of uncommitted catalog rows is not to be believed.
@@ -152,17 +151,57 @@ pub fn next_epoch() -> i32 {
     consumed
 }
 
-/// Is pgtrickle itself writing?
-pub fn in_maintenance() -> bool {
-    DEPTH.get() > 0
+/// Where our own work is being done: the level of PostgreSQL's stack of error contexts, each of whose entries is an
+/// executed statement, a function's body or the like. A statement of ours is one level above; whatever runs for users'
+/// functions and triggers, also inside that statement, is further up, and is not ours.
+#[derive(Clone, Copy)]
+struct Level(*mut pg_sys::ErrorContextCallback);
+
+impl Level {
+    fn here() -> Level {
+        // SAFETY: backend variable.
+        Level(unsafe { pg_sys::error_context_stack })
+    }
+
+    /// Is what runs now this level's own doing, directly or by one statement?
+    fn acts_now(self) -> bool {
+        let Level(top) = Level::here();
+        // SAFETY: entries of the stack are valid while they are on it. The level itself is compared only.
+        top == self.0 || (!top.is_null() && unsafe { (*top).previous } == self.0)
+    }
 }
 
-/// Runs `f` as pgtrickle's own work: its writes and DDL are not the user's. Errors leave the depth to be reset by the
-/// caller's subtransaction or the transaction's end.
+/// Work that is our own, at one level.
+#[derive(Clone, Copy)]
+struct Work {
+    level: Level,
+    /// The one stream table whose contents it may change; none: any.
+    of: Option<Oid>,
+}
+
+/// Is pgtrickle itself acting? Not while a function or a trigger of a user runs, though it may be our statement that
+/// called it.
+pub fn in_maintenance() -> bool {
+    WORK.get().is_some_and(|work| work.level.acts_now())
+}
+
+/// May what acts now write to this relation of a user's schema? A rule could turn our statement into one on another.
+pub fn maintains(relation: Oid) -> bool {
+    in_maintenance() && WORK.get().is_some_and(|work| work.of.is_none_or(|of| of == relation))
+}
+
+/// Runs `f` as pgtrickle's own work: its writes and DDL are not the user's.
 pub fn maintenance<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    let depth = DEPTH.get();
-    DEPTH.set(depth + 1);
-    let guard = DepthGuard(depth);
+    work(None, f)
+}
+
+/// The same for what fills one stream table.
+pub fn maintenance_of<T>(relid: Oid, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    work(Some(relid), f)
+}
+
+fn work<T>(of: Option<Oid>, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let guard = WorkGuard(WORK.replace(Some(Work { level: Level::here(), of })));
     let result = f();
     drop(guard);
     result
@@ -170,19 +209,19 @@ pub fn maintenance<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
 
 /// Is the DDL command that runs now one of a function of ours, on the user's behalf?
 pub fn is_own_command() -> bool {
-    OWN_COMMAND.get()
+    OWN_COMMAND.get().is_some_and(Level::acts_now)
 }
 
 /// Runs `f`, whose DDL commands are followed like the user's but are not his own.
 pub fn own_command<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    let guard = OwnCommandGuard(OWN_COMMAND.replace(true));
+    let guard = OwnCommandGuard(OWN_COMMAND.replace(Some(Level::here())));
     let result = f();
     drop(guard);
     result
 }
 
 /// Plain thread-local state, so safe to restore while unwinding.
-struct OwnCommandGuard(bool);
+struct OwnCommandGuard(Option<Level>);
 
 impl Drop for OwnCommandGuard {
     fn drop(&mut self) {
@@ -191,11 +230,11 @@ impl Drop for OwnCommandGuard {
 }
 
 /// Plain thread-local state, so safe to restore while unwinding.
-struct DepthGuard(u32);
+struct WorkGuard(Option<Work>);
 
-impl Drop for DepthGuard {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
-        DEPTH.set(self.0);
+        WORK.set(self.0);
     }
 }
 
@@ -206,17 +245,14 @@ fn refresh_installed() -> Result<()> {
     STALE.set(false);
     CATALOG.set(0);
     INSTALLED.set(None);
-    // Reads the catalogs, which can process invalidations and set STALE again: then it is simply read again later. With the
-    // operators of PostgreSQL, whatever the caller's search_path has before them: it comes before anything that pins it.
-    let found = with_settings(PINNED, || {
-        spi::run(
-            "SELECT c.oid, e.extowner FROM pg_catalog.pg_class c \
-             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'pgtrickle' \
-             JOIN pg_catalog.pg_extension e ON e.extname = 'pgtrickle' WHERE c.relname = 'pgt_stream_tables'",
-            &[],
-            Mode::Fresh,
-        )
-    })?;
+    // Reads the catalogs, which can process invalidations and set STALE again: then it is simply read again later.
+    let found = spi::run(
+        "SELECT c.oid, e.extowner FROM pg_catalog.pg_class c \
+         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'pgtrickle' \
+         JOIN pg_catalog.pg_extension e ON e.extname = 'pgtrickle' WHERE c.relname = 'pgt_stream_tables'",
+        &[],
+        Mode::Fresh,
+    )?;
     if let Some(mut row) = found.first() {
         let catalog = row.parse(0)?;
         CATALOG.set(catalog);

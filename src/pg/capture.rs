@@ -362,10 +362,17 @@ pub unsafe fn guard(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
     // SAFETY: checked to be a trigger call.
     unsafe {
         let data = trigger_data(fcinfo)?;
-        if cache::in_maintenance() {
+        let relation = (*data).tg_relation;
+        let internal = c_string(INTERNAL_SCHEMA)?;
+        let internal = pg_sys::get_namespace_oid(internal.as_ptr(), true);
+        let ours = if (*(*relation).rd_rel).relnamespace == internal {
+            cache::in_maintenance()
+        } else {
+            cache::maintains((*relation).rd_id.to_u32())
+        };
+        if ours {
             return Ok(());
         }
-        let relation = (*data).tg_relation;
         let name = std::ffi::CStr::from_ptr((*(*relation).rd_rel).relname.data.as_ptr());
         let schema = pg_sys::get_namespace_name((*(*relation).rd_rel).relnamespace);
         let schema = std::ffi::CStr::from_ptr(schema);

@@ -12,6 +12,7 @@ pub mod guc;
 pub mod hooks;
 pub mod lock;
 pub mod names;
+pub mod plans;
 pub mod query;
 pub mod relation;
 pub mod report;

@@ -1,5 +1,8 @@
 //! Names as users type them.
 
+use std::ffi::CStr;
+
+use pgrx::PgList;
 use pgrx::pg_sys;
 
 use crate::error::{Error, Result};
@@ -7,17 +10,33 @@ use crate::model::Oid;
 use crate::pg::spi::{self, Arg, Mode, text_array};
 use crate::pg::subxact;
 
-/// Schemas in which the current user's unqualified names are looked up, in order.
-pub fn search_path() -> Result<Vec<String>> {
-    let rows = spi::run("SELECT pg_catalog.current_schemas(true)::pg_catalog.text", &[], Mode::Fresh)?;
-    match rows.first() {
-        Some(mut row) => text_array(&row.text(0)?),
-        None => Ok(Vec::new()),
+/// Schemas in which the current user's unqualified names are looked up, in order. Not by SQL, whose own names would be
+/// looked up there as well.
+pub fn search_path() -> Vec<String> {
+    schemas(true)
+}
+
+/// The schema in which the current user's unqualified names are created.
+pub fn creation_schema() -> Option<String> {
+    schemas(false).into_iter().next()
+}
+
+/// Existing schemas of the path; with those that are searched without being named, or without.
+fn schemas(implicit: bool) -> Vec<String> {
+    // SAFETY: a list of oids; names come from the syscache, null for a schema that is just being dropped.
+    unsafe {
+        let path = PgList::<pg_sys::Oid>::from_pg(pg_sys::fetch_search_path(implicit));
+        path.iter_oid()
+            .filter_map(|schema| {
+                let name = pg_sys::get_namespace_name(schema);
+                (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
+            })
+            .collect()
     }
 }
 
 /// Oid of a relation of pgtrickle's own schema, if it exists.
-pub fn own_relation(name: &std::ffi::CStr) -> Option<Oid> {
+pub fn own_relation(name: &CStr) -> Option<Oid> {
     // SAFETY: syscache look-ups by NUL-terminated names.
     let oid = unsafe {
         let schema = pg_sys::get_namespace_oid(c"pgtrickle".as_ptr(), true);

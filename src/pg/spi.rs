@@ -1,8 +1,6 @@
-//! SPI: one way to run a statement. Results are copied out as text before SPI ends, so nothing of the server's memory
-//! outlives the call; plans of statements that repeat are kept for the life of the backend.
+//! SPI: the one way to run a statement of ours, with its search_path pinned. Results are copied out as text before SPI
+//! ends, so nothing of the server's memory outlives the call; plans of statements that repeat are kept (`pg/plans.rs`).
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::str::FromStr;
 
@@ -10,6 +8,7 @@ use pgrx::pg_sys;
 use pgrx::{FromDatum, IntoDatum};
 
 use crate::error::{Error, Result};
+use crate::pg::plans;
 
 /// A parameter value.
 #[derive(Clone, Copy)]
@@ -131,78 +130,88 @@ pub enum Mode {
     InSnapshot,
 }
 
-thread_local! {
-    static PLANS: RefCell<HashMap<String, pg_sys::SPIPlanPtr>> = RefCell::new(HashMap::new());
-}
-
-/// What becomes of a statement's plan.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Keep {
-    No,
-    /// Planned once, whatever the parameters: where planning costs more than running.
-    Generic,
-}
-
-/// Runs a statement whose plan is kept for the backend's life: texts of which there are few.
+/// Runs a statement whose plan is kept: texts of which there are few.
 pub fn run(sql: &str, args: &[Arg], mode: Mode) -> Result<Rows> {
-    execute(sql, args, mode, Keep::Generic)
+    connected(|| {
+        let types: Vec<pg_sys::Oid> = args.iter().map(Arg::type_oid).collect();
+        let plan = plans::kept(sql, || prepare(sql, types, pg_sys::CURSOR_OPT_GENERIC_PLAN))?;
+        execute(plan.pointer(), args, mode)
+    })
 }
 
 /// Runs a statement once.
 pub fn run_once(sql: &str, args: &[Arg], mode: Mode) -> Result<Rows> {
-    execute(sql, args, mode, Keep::No)
+    connected(|| {
+        let types = args.iter().map(Arg::type_oid).collect();
+        execute(prepare(sql, types, 0)?, args, mode)
+    })
 }
 
-/// Forgets kept plans whose text satisfies `stale`.
-pub fn forget_plans(stale: impl Fn(&str) -> bool) {
-    PLANS.with_borrow_mut(|plans| {
-        plans.retain(|sql, plan| {
-            let drop = stale(sql);
-            if drop {
-                // SAFETY: the plan was kept by `execute` and is removed from the map with this call.
-                unsafe { pg_sys::SPI_freeplan(*plan) };
-            }
-            !drop
-        });
-    });
-}
+pub use plans::forget as forget_plans;
 
-fn execute(sql: &str, args: &[Arg], mode: Mode, keep: Keep) -> Result<Rows> {
-    let mut types: Vec<pg_sys::Oid> = args.iter().map(Arg::type_oid).collect();
-    // SAFETY: SPI is connected and finished in this function; an error in between ends in the abort of the
-    // (sub)transaction, which closes SPI. All pointers passed are valid for the call.
+/// The path of every statement that runs through here: names, functions and operators are PostgreSQL's, whatever the
+/// caller's path has before or behind them. Operators and functions are never looked for in pg_temp, and with only these
+/// two an operator without an exact match is PostgreSQL's next best one, not somebody's exact one.
+const PATH: &CStr = c"pg_catalog, pg_temp";
+
+/// Connects to SPI with a pinned search_path and leaves both as they were. An error that is raised ends in the abort of
+/// the (sub)transaction, which does the same.
+fn connected<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    // SAFETY: SPI is connected and finished here, the level of settings is opened and closed here; the setting is a
+    // NUL-terminated string or null.
     unsafe {
+        let path = pg_sys::namespace_search_path;
+        let pinned = !path.is_null() && CStr::from_ptr(path) == PATH;
+        let nest = (!pinned).then(|| {
+            let nest = pg_sys::NewGUCNestLevel();
+            pg_sys::set_config_option(
+                c"search_path".as_ptr(),
+                PATH.as_ptr(),
+                pg_sys::GucContext::PGC_SUSET,
+                pg_sys::GucSource::PGC_S_SESSION,
+                pg_sys::GucAction::GUC_ACTION_SAVE,
+                true,
+                0,
+                false,
+            );
+            nest
+        });
         check(pg_sys::SPI_connect(), "SPI_connect")?;
-        let mut values = Vec::with_capacity(args.len());
-        let mut nulls = Vec::with_capacity(args.len());
-        for arg in args {
-            let datum = arg.datum()?;
-            nulls.push(if datum.is_some() { b' ' } else { b'n' } as std::ffi::c_char);
-            values.push(datum.unwrap_or(pg_sys::Datum::null()));
+        let result = f();
+        check(pg_sys::SPI_finish(), "SPI_finish")?;
+        if let Some(nest) = nest {
+            pg_sys::AtEOXact_GUC(true, nest);
         }
-        let known = if keep != Keep::No { PLANS.with_borrow(|plans| plans.get(sql).copied()) } else { None };
-        let plan = match known {
-            Some(plan) => plan,
-            None => {
-                let text = c_string(sql)?;
-                let options = if keep == Keep::Generic { pg_sys::CURSOR_OPT_GENERIC_PLAN } else { 0 };
-                let plan = pg_sys::SPI_prepare_cursor(
-                    text.as_ptr(),
-                    types.len() as i32,
-                    types.as_mut_ptr(),
-                    options as i32,
-                );
-                if plan.is_null() {
-                    let code = pg_sys::SPI_result;
-                    return Err(Error::Internal(format!("SPI_prepare failed with {code}")));
-                }
-                if keep != Keep::No {
-                    check(pg_sys::SPI_keepplan(plan), "SPI_keepplan")?;
-                    PLANS.with_borrow_mut(|plans| plans.insert(sql.to_string(), plan));
-                }
-                plan
-            }
-        };
+        result
+    }
+}
+
+/// Plans a statement, for this connection to SPI.
+fn prepare(sql: &str, mut types: Vec<pg_sys::Oid>, options: u32) -> Result<pg_sys::SPIPlanPtr> {
+    let text = c_string(sql)?;
+    // SAFETY: text and types live until the call returns, and it copies what it keeps.
+    unsafe {
+        let plan =
+            pg_sys::SPI_prepare_cursor(text.as_ptr(), types.len() as i32, types.as_mut_ptr(), options as i32);
+        if plan.is_null() {
+            let code = pg_sys::SPI_result;
+            return Err(Error::Internal(format!("SPI_prepare failed with {code}")));
+        }
+        Ok(plan)
+    }
+}
+
+/// Runs a plan and copies its rows; SPI is connected.
+fn execute(plan: pg_sys::SPIPlanPtr, args: &[Arg], mode: Mode) -> Result<Rows> {
+    let mut values = Vec::with_capacity(args.len());
+    let mut nulls = Vec::with_capacity(args.len());
+    for arg in args {
+        let datum = arg.datum()?;
+        nulls.push(if datum.is_some() { b' ' } else { b'n' } as std::ffi::c_char);
+        values.push(datum.unwrap_or(pg_sys::Datum::null()));
+    }
+    // SAFETY: the plan is valid: just prepared, or kept and in use. Arrays have an entry for each parameter.
+    unsafe {
         let code = match mode {
             Mode::Read => pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), true, 0),
             Mode::Fresh => pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), false, 0),
@@ -218,9 +227,7 @@ fn execute(sql: &str, args: &[Arg], mode: Mode, keep: Keep) -> Result<Rows> {
             ),
         };
         check(code, "SPI_execute_plan")?;
-        let rows = Rows { rows: copy_rows()? };
-        check(pg_sys::SPI_finish(), "SPI_finish")?;
-        Ok(rows)
+        Ok(Rows { rows: copy_rows()? })
     }
 }
 

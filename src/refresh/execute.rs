@@ -48,7 +48,7 @@ pub fn refresh(relid: Oid, full: bool) -> Result<Outcome> {
 pub fn refresh_one(relid: Oid, full: bool) -> Result<Outcome> {
     let started = Instant::now();
     as_extension(|| {
-        cache::maintenance(|| {
+        cache::maintenance_of(relid, || {
             for _ in 0..3 {
                 let known = verified(relid);
                 let sources = match &known {

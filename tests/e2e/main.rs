@@ -35,6 +35,7 @@ mod evidence_sources;
 mod evidence_values;
 mod evidence_waits;
 mod full;
+mod hostile_path;
 mod invariants;
 mod joins;
 mod lifecycle;
