@@ -17,6 +17,7 @@ pub mod query;
 pub mod relation;
 pub mod report;
 pub mod secctx;
+pub mod settings;
 pub mod snapshot;
 pub mod spi;
 pub mod statistics;

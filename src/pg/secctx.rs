@@ -5,7 +5,8 @@ use pgrx::pg_sys;
 
 use crate::error::Result;
 use crate::model::Oid;
-use crate::pg::spi::c_string;
+pub use crate::pg::settings::{PINNED, with_settings};
+use crate::pg::settings::{foreign_code, pinned};
 
 /// The user whose rights are in force.
 pub fn current_user() -> Oid {
@@ -41,7 +42,10 @@ pub fn as_user<T>(user: Oid, restriction: Restriction, f: impl FnOnce() -> Resul
         pg_sys::GetUserIdAndSecContext(&mut saved, &mut flags);
         pg_sys::SetUserIdAndSecContext(pg_sys::Oid::from(user), flags | extra as i32);
     }
-    let result = f();
+    let result = match restriction {
+        Restriction::Own => f(),
+        Restriction::UserCode => foreign_code(f),
+    };
     // SAFETY: as above.
     unsafe { pg_sys::SetUserIdAndSecContext(saved, flags) };
     result
@@ -52,40 +56,8 @@ pub fn extension_owner() -> Result<Oid> {
     crate::pg::cache::extension_owner()
 }
 
-/// Runs `f` with the rights of the extension's owner and a pinned search_path.
+/// Runs `f` with the rights of the extension's owner and pinned settings.
 pub fn as_extension<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     let owner = extension_owner()?;
-    with_settings(PINNED, || as_user(owner, Restriction::Own, f))
-}
-
-/// Settings under which our own statements mean the same everywhere.
-pub const PINNED: &[(&str, &str)] = &[("search_path", "pg_catalog, pg_temp")];
-
-/// Runs `f` with settings that end with it.
-pub fn with_settings<T>(settings: &[(&str, &str)], f: impl FnOnce() -> Result<T>) -> Result<T> {
-    let texts = settings
-        .iter()
-        .map(|(name, value)| Ok((c_string(name)?, c_string(value)?)))
-        .collect::<Result<Vec<_>>>()?;
-    // SAFETY: a GUC nest level of our own, closed below, or by abort when `f` raises.
-    let nest = unsafe {
-        let nest = pg_sys::NewGUCNestLevel();
-        for (name, value) in &texts {
-            pg_sys::set_config_option(
-                name.as_ptr(),
-                value.as_ptr(),
-                pg_sys::GucContext::PGC_SUSET,
-                pg_sys::GucSource::PGC_S_SESSION,
-                pg_sys::GucAction::GUC_ACTION_SAVE,
-                true,
-                0,
-                false,
-            );
-        }
-        nest
-    };
-    let result = f();
-    // SAFETY: closes the level opened above.
-    unsafe { pg_sys::AtEOXact_GUC(true, nest) };
-    result
+    pinned(|| as_user(owner, Restriction::Own, f))
 }

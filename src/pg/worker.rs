@@ -20,8 +20,8 @@ use pgrx::pg_sys::panic::CaughtError;
 
 use crate::error::Result;
 use crate::model::Oid;
-use crate::pg::report;
 use crate::pg::spi::{self, Arg, Mode};
+use crate::pg::{report, settings};
 
 /// One round of a database worker; false ends it for good.
 pub type Tick = Box<dyn FnMut() -> bool>;
@@ -89,6 +89,7 @@ fn prepare_process() {
         crate::pg::compat::set_signal_handler(15, Some(die));
         pg_sys::BackgroundWorkerUnblockSignals();
     }
+    settings::pin_process();
 }
 
 /// # Safety

@@ -15,13 +15,14 @@ use crate::lifecycle::bind;
 use crate::model::{Action, Oid, Outcome, Reason, RefreshMode, Status};
 use crate::pg::lock::{LockMode, Ours, lock_ours, lock_relation};
 use crate::pg::query::{Analysis, Parsed, analyse};
-use crate::pg::secctx::{Restriction, as_extension, as_user, with_settings};
+use crate::pg::secctx::{Restriction, as_extension, as_user};
+use crate::pg::settings::{NO_POLICIES, with_settings};
 use crate::pg::snapshot::{is_fixed, own_xid, with_transaction_snapshot};
 use crate::pg::spi::{self, Mode};
 use crate::pg::{cache, report, subxact};
 use crate::refresh::naming;
 use crate::refresh::plan::{Facts, Step, choose};
-use crate::refresh::rebuild::{DELTA_SETTINGS, counts, rebuild};
+use crate::refresh::rebuild::{counts, rebuild};
 use crate::scheduler::dag;
 use crate::snapshot::shape::TableShape;
 use crate::{cdc, evolve};
@@ -356,7 +357,7 @@ impl Run<'_> {
         // A buffer holds every version of a row, also those that nobody was to compute with: 1/x of a row that had x = 0
         // for a moment. If the changes can't be computed, the present contents perhaps can; if not, that is the error.
         let applied = subxact::run(|| {
-            with_settings(DELTA_SETTINGS, || {
+            with_settings(NO_POLICIES, || {
                 as_user(table.owner, Restriction::UserCode, || {
                     let args = cdc::frontier_args(frontier, &table.own_xid, table.epoch.into());
                     let rows = if self.rows > SMALL_DELTA {

@@ -7,28 +7,11 @@ use crate::dvm::delta::state_tables;
 use crate::dvm::{Names, Op, apply, row_hash};
 use crate::error::{Error, Result};
 use crate::model::{Action, Oid, Outcome, Status};
-use crate::pg::secctx::{Restriction, as_user, with_settings};
+use crate::pg::secctx::{Restriction, as_user};
+use crate::pg::settings::{NO_POLICIES, pinned, with_settings};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::refresh::naming::{state_base, target_columns};
 use crate::sqltext;
-
-/// Settings of statements with users' expressions in them: what immutable functions depend on all the same is fixed.
-pub const QUERY_SETTINGS: &[(&str, &str)] = &[
-    ("search_path", "pg_catalog, pg_temp"),
-    ("extra_float_digits", "1"),
-    ("bytea_output", "hex"),
-    ("jit", "off"),
-    ("row_security", "on"),
-];
-
-/// The same for differential plans, which exist only where no policy applies: if one does, it is an error.
-pub const DELTA_SETTINGS: &[(&str, &str)] = &[
-    ("search_path", "pg_catalog, pg_temp"),
-    ("extra_float_digits", "1"),
-    ("bytea_output", "hex"),
-    ("jit", "off"),
-    ("row_security", "off"),
-];
 
 /// Creates the state tables of a plan, empty.
 pub fn create_state(table: &StreamTable, op: &Op, names: &Names, owner: &str) -> Result<()> {
@@ -113,7 +96,7 @@ pub fn rebuild(table: &StreamTable, op: Option<&Op>, names: &Names, action: Acti
     for (id, select) in op.map_or_else(Vec::new, |op| state_tables(op, names)) {
         let state = names.state(id);
         spi::run_once(&format!("TRUNCATE {state}"), &[], Mode::InSnapshot)?;
-        with_settings(DELTA_SETTINGS, || {
+        with_settings(NO_POLICIES, || {
             as_user(table.owner, Restriction::UserCode, || {
                 spi::run_once(&format!("INSERT INTO {state} {select}"), &[], Mode::InSnapshot)
             })
@@ -132,7 +115,7 @@ pub fn rebuild(table: &StreamTable, op: Option<&Op>, names: &Names, action: Acti
     } else {
         apply::replace(&table.query, names)
     };
-    let (outcome, mismatches) = with_settings(QUERY_SETTINGS, || {
+    let (outcome, mismatches) = pinned(|| {
         as_user(table.owner, Restriction::UserCode, || {
             counts(spi::run_once(&sql, &[], Mode::InSnapshot)?, action)
         })

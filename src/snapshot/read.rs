@@ -12,20 +12,21 @@ use crate::model::Oid;
 use crate::pg::columns::Names;
 use crate::pg::guc::{excluded_columns, snapshot_values};
 use crate::pg::relation;
-use crate::pg::secctx::{current_user, with_settings};
+use crate::pg::secctx::current_user;
+use crate::pg::settings::{Setting, with_settings};
 use crate::pg::snapshot::{Side, is_serializable, with_side};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::pg::statistics::{self, Rows};
 use crate::pg::subxact::{self, Caught};
 
 /// Under these settings a value always prints the same.
-const PRINTING: &[(&str, &str)] = &[
-    ("datestyle", "ISO, YMD"),
-    ("intervalstyle", "postgres"),
-    ("timezone", "UTC"),
-    ("extra_float_digits", "1"),
-    ("bytea_output", "hex"),
-    ("lc_monetary", "C"),
+const PRINTING: &[Setting] = &[
+    (c"DateStyle", c"ISO, YMD"),
+    (c"IntervalStyle", c"postgres"),
+    (c"TimeZone", c"UTC"),
+    (c"extra_float_digits", c"1"),
+    (c"bytea_output", c"hex"),
+    (c"lc_monetary", c"C"),
 ];
 
 /// Shapes of the relations that exist for `side`. Needs the pinned search_path.

@@ -44,5 +44,6 @@ mod partitions;
 mod privileges;
 mod replace;
 mod scheduler;
+mod settings;
 mod surface;
 mod suspend;
