@@ -1,6 +1,11 @@
 //! ProcessUtility hook, only when preloaded: our workers get out of the way of commands that need a database without
 //! connections.
 //!
+//! All utility commands of all databases of the server pass here, and all their errors. What is no business of ours goes to
+//! the next hook by a plain call: an error leaves this frame by longjmp, as it would leave one of C, untouched. So there is
+//! nothing on that frame that would have to be dropped, and no guard of pgrx around it: that would catch the error and
+//! raise another with less in it. Our own work is done before, in a guarded function of its own.
+//!
 //! # Safety
 //! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
 //! type that their names say; those that walk trees get the context that their caller passes along with them.
@@ -17,6 +22,26 @@ use crate::pg::spi::{self, Arg, Mode};
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 static mut PREVIOUS: pg_sys::ProcessUtility_hook_type = None;
 
+/// The C functions themselves: pgrx's bindings of the same names are guarded.
+mod bare {
+    use pgrx::pg_sys;
+
+    // SAFETY: the signature of tcop/utility.h, the same from 15 to 18.
+    unsafe extern "C-unwind" {
+        #[allow(clippy::too_many_arguments)] // PostgreSQL's signature
+        pub fn standard_ProcessUtility(
+            statement: *mut pg_sys::PlannedStmt,
+            query: *const std::ffi::c_char,
+            read_only_tree: bool,
+            context: pg_sys::ProcessUtilityContext::Type,
+            params: pg_sys::ParamListInfo,
+            environment: *mut pg_sys::QueryEnvironment,
+            receiver: *mut pg_sys::DestReceiver,
+            completion: *mut pg_sys::QueryCompletion,
+        );
+    }
+}
+
 /// Was the hook set while the postmaster loaded the library?
 pub fn installed() -> bool {
     INSTALLED.load(Ordering::Relaxed)
@@ -32,6 +57,73 @@ pub fn install() {
     INSTALLED.store(true, Ordering::Relaxed);
 }
 
+/// # Safety
+/// Called by PostgreSQL. Without `#[pg_guard]`, and to be kept without anything that needs dropping: see the module's doc.
+unsafe extern "C-unwind" fn process_utility(
+    statement: *mut pg_sys::PlannedStmt,
+    query: *const std::ffi::c_char,
+    read_only_tree: bool,
+    context: pg_sys::ProcessUtilityContext::Type,
+    params: pg_sys::ParamListInfo,
+    environment: *mut pg_sys::QueryEnvironment,
+    receiver: *mut pg_sys::DestReceiver,
+    completion: *mut pg_sys::QueryCompletion,
+) {
+    // SAFETY: arguments are passed on as they came; the previous hook is the one saved at installation.
+    unsafe {
+        if context == pg_sys::ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL && concerns_database(statement)
+        {
+            make_way(statement);
+        }
+        match PREVIOUS {
+            Some(previous) => {
+                previous(statement, query, read_only_tree, context, params, environment, receiver, completion)
+            }
+            None => bare::standard_ProcessUtility(
+                statement,
+                query,
+                read_only_tree,
+                context,
+                params,
+                environment,
+                receiver,
+                completion,
+            ),
+        }
+    }
+}
+
+/// May it be a command that can't bear connections to a database? By its tag alone: nothing is allocated or called.
+unsafe fn concerns_database(statement: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: the cast follows the tag.
+    unsafe {
+        let node = (*statement).utilityStmt;
+        match (*node).type_ {
+            pg_sys::NodeTag::T_DropdbStmt
+            | pg_sys::NodeTag::T_CreatedbStmt
+            | pg_sys::NodeTag::T_AlterDatabaseStmt => true,
+            pg_sys::NodeTag::T_RenameStmt => {
+                (*node.cast::<pg_sys::RenameStmt>()).renameType == pg_sys::ObjectType::OBJECT_DATABASE
+            }
+            _ => false,
+        }
+    }
+}
+
+/// # Safety
+/// `statement` holds a utility command.
+#[pg_guard]
+unsafe extern "C-unwind" fn make_way(statement: *mut pg_sys::PlannedStmt) {
+    // SAFETY: per the contract.
+    unsafe {
+        if let Some(name) = exclusive_database(statement)
+            && may_act_on(&name)
+        {
+            release_database(&name);
+        }
+    }
+}
+
 /// Name of the database whose connections the command can't bear.
 unsafe fn exclusive_database(statement: *mut pg_sys::PlannedStmt) -> Option<String> {
     // SAFETY: casts follow tags; strings are NUL-terminated.
@@ -39,17 +131,10 @@ unsafe fn exclusive_database(statement: *mut pg_sys::PlannedStmt) -> Option<Stri
         let node = (*statement).utilityStmt;
         let name = match (*node).type_ {
             pg_sys::NodeTag::T_DropdbStmt => (*node.cast::<pg_sys::DropdbStmt>()).dbname,
-            pg_sys::NodeTag::T_RenameStmt => {
-                let rename = node.cast::<pg_sys::RenameStmt>();
-                if (*rename).renameType != pg_sys::ObjectType::OBJECT_DATABASE {
-                    return None;
-                }
-                (*rename).subname
-            }
+            pg_sys::NodeTag::T_RenameStmt => (*node.cast::<pg_sys::RenameStmt>()).subname,
             pg_sys::NodeTag::T_CreatedbStmt => {
                 let options = (*node.cast::<pg_sys::CreatedbStmt>()).options;
-                let options = pgrx::PgList::<pg_sys::DefElem>::from_pg(options);
-                let template = options.iter_ptr().find(|o| CStr::from_ptr((**o).defname) == c"template")?;
+                let template = option_named(options, c"template")?;
                 if (*template).arg.is_null() {
                     return None;
                 }
@@ -57,13 +142,38 @@ unsafe fn exclusive_database(statement: *mut pg_sys::PlannedStmt) -> Option<Stri
             }
             pg_sys::NodeTag::T_AlterDatabaseStmt => {
                 let alter = node.cast::<pg_sys::AlterDatabaseStmt>();
-                let options = pgrx::PgList::<pg_sys::DefElem>::from_pg((*alter).options);
-                options.iter_ptr().find(|o| CStr::from_ptr((**o).defname) == c"tablespace")?;
+                option_named((*alter).options, c"tablespace")?;
                 (*alter).dbname
             }
             _ => return None,
         };
         if name.is_null() { None } else { Some(CStr::from_ptr(name).to_string_lossy().into_owned()) }
+    }
+}
+
+/// The option of that name in a list of `DefElem`.
+unsafe fn option_named(options: *mut pg_sys::List, name: &CStr) -> Option<*mut pg_sys::DefElem> {
+    // SAFETY: the list's members are options, whose names are NUL-terminated.
+    unsafe {
+        let options = pgrx::PgList::<pg_sys::DefElem>::from_pg(options);
+        options.iter_ptr().find(|o| CStr::from_ptr((**o).defname) == name)
+    }
+}
+
+/// May the command run as it stands? A cheap look at the privilege, so that nobody stops workers who may do nothing.
+unsafe fn may_act_on(name: &str) -> bool {
+    let Ok(text) = std::ffi::CString::new(name) else { return false };
+    // SAFETY: syscache look-ups.
+    unsafe {
+        let oid = pg_sys::get_database_oid(text.as_ptr(), true);
+        if oid == pg_sys::InvalidOid {
+            return false;
+        }
+        #[cfg(feature = "pg15")]
+        return pg_sys::pg_database_ownercheck(oid, pg_sys::GetUserId()) || pg_sys::superuser();
+        #[cfg(not(feature = "pg15"))]
+        return pg_sys::object_ownercheck(pg_sys::DatabaseRelationId, oid, pg_sys::GetUserId())
+            || pg_sys::superuser();
     }
 }
 
@@ -85,63 +195,5 @@ fn release_database(name: &str) {
     });
     if let Err(caught) = outcome {
         crate::pg::report::degraded("pgtrickle: its worker could not be ended", &caught);
-    }
-}
-
-/// May the command run as it stands? A cheap look at the privilege, so that nobody stops workers who may do nothing.
-unsafe fn may_act_on(name: &str) -> bool {
-    let Ok(text) = std::ffi::CString::new(name) else { return false };
-    // SAFETY: syscache look-ups.
-    unsafe {
-        let oid = pg_sys::get_database_oid(text.as_ptr(), true);
-        if oid == pg_sys::InvalidOid {
-            return false;
-        }
-        #[cfg(feature = "pg15")]
-        return pg_sys::pg_database_ownercheck(oid, pg_sys::GetUserId()) || pg_sys::superuser();
-        #[cfg(not(feature = "pg15"))]
-        return pg_sys::object_ownercheck(pg_sys::DatabaseRelationId, oid, pg_sys::GetUserId())
-            || pg_sys::superuser();
-    }
-}
-
-/// # Safety
-/// Called by PostgreSQL.
-#[pg_guard]
-#[allow(clippy::too_many_arguments)] // PostgreSQL's signature
-unsafe extern "C-unwind" fn process_utility(
-    statement: *mut pg_sys::PlannedStmt,
-    query: *const std::ffi::c_char,
-    read_only_tree: bool,
-    context: pg_sys::ProcessUtilityContext::Type,
-    params: pg_sys::ParamListInfo,
-    environment: *mut pg_sys::QueryEnvironment,
-    receiver: *mut pg_sys::DestReceiver,
-    completion: *mut pg_sys::QueryCompletion,
-) {
-    // SAFETY: arguments are passed on as they came; the previous hook is the one saved at installation.
-    unsafe {
-        if context == pg_sys::ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL
-            && let Some(name) = exclusive_database(statement)
-            && may_act_on(&name)
-        {
-            release_database(&name);
-        }
-        match PREVIOUS {
-            // A bare C function: errors that leave it must become panics here. pgrx's own bindings do that themselves.
-            Some(previous) => pg_sys::ffi::pg_guard_ffi_boundary(|| {
-                previous(statement, query, read_only_tree, context, params, environment, receiver, completion)
-            }),
-            None => pg_sys::standard_ProcessUtility(
-                statement,
-                query,
-                read_only_tree,
-                context,
-                params,
-                environment,
-                receiver,
-                completion,
-            ),
-        }
     }
 }

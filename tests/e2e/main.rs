@@ -23,6 +23,7 @@ mod drift_history;
 mod drift_renames;
 mod drift_replaced;
 mod drift_report;
+mod errors_pass;
 mod evidence;
 mod evidence_access;
 mod evidence_baseline;

@@ -144,6 +144,8 @@ pub struct Options {
     pub fsync: bool,
     /// More lines for postgresql.conf.
     pub conf: Vec<String>,
+    /// `RUST_BACKTRACE=1` in the postmaster's environment, as a build environment may set it.
+    pub backtrace: bool,
     /// Another server than the one of [`pg_config`].
     pub pg_config: Option<PathBuf>,
     /// A folder that stays, and a server that goes on running after this process ends.
@@ -175,6 +177,7 @@ pub struct Cluster {
     home: PathBuf,
     bindir: PathBuf,
     major: u32,
+    backtrace: bool,
     postmaster: Mutex<Option<Child>>,
 }
 
@@ -210,7 +213,8 @@ impl Cluster {
                 (Some(folder), home)
             }
         };
-        let cluster = Cluster { temporary, home, bindir, major, postmaster: Mutex::new(None) };
+        let backtrace = options.backtrace;
+        let cluster = Cluster { temporary, home, bindir, major, backtrace, postmaster: Mutex::new(None) };
         let template = template_data(&cluster.bindir);
         let copied = command_as_server_user("cp")
             .arg("-a")
@@ -276,12 +280,15 @@ impl Cluster {
             .arg("-D")
             .arg(self.data_dir())
             .current_dir(&self.home)
-            // With a backtrace wanted, every error that crosses Rust carries it in its DETAIL.
+            // Only tests of errors want it: a backtrace in the DETAIL of an error would be a fault of ours.
             .env_remove("RUST_BACKTRACE")
             .env_remove("RUST_LIB_BACKTRACE")
             .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(|e| e.to_string())?)
             .stderr(log);
+        if self.backtrace {
+            command.env("RUST_BACKTRACE", "1");
+        }
         let lasting = self.temporary.is_none();
         // SAFETY: prctl and setsid are async-signal-safe, and nothing else happens between fork and exec.
         unsafe {
