@@ -260,7 +260,7 @@ pub fn delete(relid: Oid) -> Result<()> {
 }
 
 /// A trigger state in which rows could be changed behind the query's back.
-pub fn trigger_fault(relid: Oid) -> Result<Option<String>> {
+pub fn trigger_fault(relid: Oid, mode: Mode) -> Result<Option<String>> {
     let rows = spi::run(
         "SELECT CASE WHEN tgname = 'pgtrickle_guard' THEN 'disabling the guard trigger' \
                 ELSE 'a BEFORE ROW trigger' END \
@@ -268,7 +268,7 @@ pub fn trigger_fault(relid: Oid) -> Result<Option<String>> {
          AND (tgname = 'pgtrickle_guard' AND tgenabled <> 'A' OR tgtype & 3 = 3) \
          UNION ALL SELECT 'a rule' FROM pg_catalog.pg_rewrite WHERE ev_class = $1 LIMIT 1",
         &[Arg::Oid(relid)],
-        Mode::Fresh,
+        mode,
     )?;
     rows.first().map(|mut row| row.text(0)).transpose()
 }

@@ -3,12 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::catalog::{dependencies, stream_tables};
+use crate::catalog::dependencies;
+use crate::catalog::stream_tables::{self, StreamTable};
 use crate::dvm::delta::consumed;
 use crate::error::{Error, Result};
-use crate::model::Oid;
 pub use crate::model::{INTERNAL_SCHEMA, buffer_name, row_trigger, truncate_trigger};
+use crate::model::{Oid, Status};
+use crate::pg::guc;
 use crate::pg::lock::{LockMode, Ours, lock_relation, try_lock_ours};
+use crate::pg::secctx::may_create_triggers;
 use crate::pg::spi::{self, Arg, Mode};
 use crate::sqltext;
 
@@ -19,15 +22,20 @@ pub fn buffer(source: Oid) -> String {
 
 /// Makes capture of `source` what its users need now: created, widened, or removed. Waits for writers in flight when
 /// something changes, so that whoever takes a snapshot afterwards sees all that was not captured.
-pub fn sync(source: Oid) -> Result<()> {
+///
+/// False: nobody who uses the source may have triggers on it any more, so those that are missing stay so; each refresh says it.
+pub fn sync(source: Oid) -> Result<bool> {
     match dependencies::captured_columns(source)? {
         Some(columns) => ensure(source, &columns),
-        None => remove(source),
+        None => remove(source).map(|()| true),
     }
 }
 
-fn ensure(source: Oid, columns: &BTreeSet<i16>) -> Result<()> {
+fn ensure(source: Oid, columns: &BTreeSet<i16>) -> Result<bool> {
     if !missing_columns(source, columns)?.is_empty() || !missing_triggers(source)?.is_empty() {
+        if !somebody_may_capture(source)? {
+            return Ok(false);
+        }
         lock_relation(source, LockMode::ShareRowExclusive);
         ensure_buffer(source, columns)?;
         // Twice: the row trigger on the root makes its clones on partitions, which are not ENABLE ALWAYS yet.
@@ -42,7 +50,17 @@ fn ensure(source: Oid, columns: &BTreeSet<i16>) -> Result<()> {
             }
         }
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Has one of those whose stream tables capture the source the privilege for it?
+fn somebody_may_capture(source: Oid) -> Result<bool> {
+    if !guc::require_trigger_privilege() {
+        return Ok(true);
+    }
+    let users = stream_tables::users_of(pgrx::pg_sys::RelationRelationId.to_u32(), source)?;
+    let capturing = |t: &StreamTable| t.differential && t.status != Status::Suspended;
+    Ok(users.iter().filter(|t| capturing(t)).any(|t| may_create_triggers(t.owner, source)))
 }
 
 /// Columns that the buffer lacks or has with another type: (attnum, type as SQL, the buffer has a stale one).
@@ -84,6 +102,45 @@ fn ensure_buffer(source: Oid, columns: &BTreeSet<i16>) -> Result<()> {
         spi::run_once(&format!("ALTER TABLE {buffer} ADD COLUMN c{attnum} {type_sql}"), &[], Mode::Fresh)?;
     }
     without_statistics(&buffer)
+}
+
+/// Capture puts triggers on its sources, with whose cost their writers have to live: that takes what CREATE TRIGGER takes.
+/// Asked whenever they are made or relied on, so by each refresh, and for partitioned tables of the root.
+pub fn require_trigger_privilege(sources: impl IntoIterator<Item = Oid>, owner: Oid) -> Result<()> {
+    if !guc::require_trigger_privilege() {
+        return Ok(());
+    }
+    match sources.into_iter().find(|source| !may_create_triggers(owner, *source)) {
+        None => Ok(()),
+        Some(source) => Err(no_trigger_privilege(source, owner)?),
+    }
+}
+
+fn no_trigger_privilege(source: Oid, owner: Oid) -> Result<Error> {
+    let rows = spi::run(
+        "SELECT n.nspname, c.relname, r.rolname FROM pg_catalog.pg_class c \
+         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace CROSS JOIN pg_catalog.pg_roles r \
+         WHERE c.oid = $1 AND r.oid = $2",
+        &[Arg::Oid(source), Arg::Oid(owner)],
+        Mode::Fresh,
+    )?;
+    let Some(mut row) = rows.first() else {
+        return Ok(Error::Internal(format!("relation {source} or role {owner} does not exist")));
+    };
+    let (schema, table, role) = (row.text(0)?, row.text(1)?, row.text(2)?);
+    Ok(Error::Privilege {
+        what: format!(
+            "role {} needs the TRIGGER privilege on table {} for a stream table that captures its changes",
+            sqltext::display_ident(&role),
+            sqltext::display(&schema, &table)
+        ),
+        hint: format!(
+            "GRANT TRIGGER ON {}.{} TO {}; or use refresh_mode => 'full', which captures nothing.",
+            sqltext::visible_ident(&schema),
+            sqltext::visible_ident(&table),
+            sqltext::visible_ident(&role)
+        ),
+    })
 }
 
 /// Leaves out of ANALYZE what has a type that somebody made. A range type can have a function of its maker's that ANALYZE
@@ -242,7 +299,7 @@ pub fn trim(source: Oid) -> Result<()> {
     let mut users = Vec::new();
     for table in stream_tables::users_of(pgrx::pg_sys::RelationRelationId.to_u32(), source)? {
         // Others read the table first, not the buffer, and start from there.
-        let reads = table.differential && table.status != crate::model::Status::Suspended;
+        let reads = table.differential && table.status != Status::Suspended;
         if reads && table.reinitialize.is_none() && table.frontier.is_some() {
             users.push(table);
         }

@@ -11,6 +11,7 @@ use crate::drift::account::{Moment, Why};
 use crate::drift::{Usage, diff_retyped, judge, mark_created};
 use crate::error::{Error, Result};
 use crate::evolve::suspend;
+use crate::lifecycle::bind::require_privileges;
 use crate::model::{Oid, Reason, Verdict};
 use crate::pg::guc::{SchemaSnapshots, schema_snapshots};
 use crate::pg::query::{Analysis, analyse, parse, print_tree};
@@ -103,7 +104,9 @@ pub fn reprint(table: &StreamTable) -> Result<()> {
 
 /// The picture of the stored query with its owner's rights.
 pub fn analyse_as_owner(table: &StreamTable) -> Result<Analysis> {
-    as_user(table.owner, Restriction::UserCode, || analyse(&table.tree))
+    let analysis = as_user(table.owner, Restriction::UserCode, || analyse(&table.tree))?;
+    require_privileges(table.mode, &analysis, table.owner)?;
+    Ok(analysis)
 }
 
 /// Marks for computing anew.
@@ -117,9 +120,9 @@ pub fn reinitialize(table: &StreamTable, why: &str) -> Result<()> {
 
 /// Creates what capture of a source lacks, and records the shape with it.
 pub fn sync_capture(source: Oid) -> Result<()> {
-    cdc::sync(source)?;
-    let users = dependencies::is_source(source)?;
-    if !users {
+    let complete = cdc::sync(source)?;
+    if !complete || !dependencies::is_source(source)? {
+        // Without a record of it, the next refresh that may capture it makes what is missing and starts from the table.
         return sources::delete(source);
     }
     if let Some(shape) = shape_now(source)? {

@@ -37,6 +37,7 @@ pub fn rebind(table: &StreamTable) -> Result<()> {
         });
     }
     bind::refuse_cycle(table.relid, &table.display(), &analysis)?;
+    bind::require_privileges(table.mode, &analysis, table.owner)?;
     cache::maintenance(|| bind::bind(table.relid, &parsed, &analysis, &table.columns, table.mode))
 }
 

@@ -17,7 +17,7 @@ use crate::pg::cache::{self, Watch};
 use crate::pg::event::Command;
 use crate::pg::guc::{SchemaSnapshots, schema_snapshots};
 use crate::pg::secctx::as_extension;
-use crate::pg::snapshot::{Side, statement_start};
+use crate::pg::snapshot::{Side, statement_start, with_side};
 use crate::pg::spi::{self, Mode};
 use crate::pg::{binary_upgrade, report, subxact};
 use crate::snapshot::capture;
@@ -125,7 +125,10 @@ fn protect(watch: &Rc<Watch>, dirty: &[Oid], start: Option<u32>) -> Result<()> {
                 ),
             });
         }
-        if let Some(what) = stream_tables::trigger_fault(*oid)? {
+        // One that was there before is not this command's doing, which may be an event trigger's amid our own commands.
+        let fault = stream_tables::trigger_fault(*oid, Mode::Fresh)?;
+        let before_it = with_side(Side::Before(start), || stream_tables::trigger_fault(*oid, Mode::Read))?;
+        if let Some(what) = fault.filter(|_| before_it.is_none()) {
             return Err(Error::ProtectedObject {
                 what: format!(
                     "{what} of stream table {} would let its contents differ from its query",

@@ -46,7 +46,7 @@ pub fn alter_query(table: &StreamTable, query: &str) -> Result<Outcome> {
         })
     })?;
     check_names(&parsed)?;
-    bind::decide(table.mode, &analysis)?;
+    bind::require_privileges(table.mode, &analysis, owner)?;
     run_as_caller(|| {
         as_extension(|| {
             bind::refuse_cycle(table.relid, &table.display(), &analysis)?;

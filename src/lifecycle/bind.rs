@@ -34,6 +34,14 @@ pub fn decide(mode: RefreshMode, analysis: &Analysis) -> Result<(bool, Vec<Strin
     }
 }
 
+/// What the owner of a stream table must be allowed to do to its sources.
+pub fn require_privileges(mode: RefreshMode, analysis: &Analysis, owner: Oid) -> Result<()> {
+    match (decide(mode, analysis)?, &analysis.plan) {
+        ((true, _), Ok(op)) => cdc::require_trigger_privilege(op.sources().into_keys(), owner),
+        _ => Ok(()),
+    }
+}
+
 /// A query may not read the stream table itself, directly or through others.
 pub fn refuse_cycle(relid: Oid, name: &str, analysis: &Analysis) -> Result<()> {
     let edges = dependencies::edges()?;

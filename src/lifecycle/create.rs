@@ -3,10 +3,10 @@
 
 use crate::catalog::stream_tables::{self, Definition};
 use crate::error::{Error, Result};
-use crate::lifecycle::bind::{bind, decide};
+use crate::lifecycle::bind::{bind, require_privileges};
 use crate::model::{Oid, RefreshMode};
 use crate::pg::query::{Parsed, analyse, parse};
-use crate::pg::secctx::{PINNED, as_extension, with_settings};
+use crate::pg::secctx::{PINNED, as_extension, current_user, with_settings};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::pg::subxact::{self, Caught};
 use crate::pg::{cache, names, report};
@@ -34,7 +34,7 @@ pub fn create(request: &Request) -> Result<Oid> {
         return Err(Error::TooManyColumns { columns: parsed.columns.len(), limit: MAX_COLUMNS });
     }
     let analysis = run_as_caller(|| with_settings(PINNED, || analyse(&parsed.tree)))?;
-    decide(request.mode, &analysis)?;
+    require_privileges(request.mode, &analysis, current_user())?;
     let relid = cache::maintenance(|| create_table(&schema, &name, &parsed))?;
     as_extension(|| {
         cache::maintenance(|| {

@@ -35,6 +35,7 @@ pub fn alter(table: &StreamTable, schedule: Option<&str>, mode: RefreshMode) -> 
                 as_user(table.owner, Restriction::UserCode, || crate::pg::query::analyse(&tree))
             })?;
             let (differential, _) = bind::decide(mode, &analysis)?;
+            bind::require_privileges(mode, &analysis, table.owner)?;
             if differential != table.differential {
                 let parsed = crate::pg::query::Parsed::stored(&table.query, &tree, &analysis);
                 bind::bind(table.relid, &parsed, &analysis, &table.columns, mode)?;

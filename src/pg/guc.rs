@@ -42,6 +42,7 @@ static RESOURCE_IDENTITY: GucSetting<Option<CString>> = GucSetting::<Option<CStr
 static RENAME_THRESHOLD: GucSetting<f64> = GucSetting::<f64>::new(DEFAULT_THRESHOLD);
 static SNAPSHOT_MAX_AGE_DAYS: GucSetting<i32> = GucSetting::<i32>::new(0);
 static SNAPSHOT_KEEP_LAST: GucSetting<i32> = GucSetting::<i32>::new(10);
+static REQUIRE_TRIGGER: GucSetting<bool> = GucSetting::<bool>::new(true);
 static MAX_FAILURES: GucSetting<i32> = GucSetting::<i32>::new(10);
 
 /// Defines all settings.
@@ -69,6 +70,14 @@ pub fn register() {
         c"Which tables' shapes are recorded before they are dropped.",
         c"off, sources (of stream tables) or all (permanent tables).",
         &SCHEMA_SNAPSHOTS,
+        GucContext::Suset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_bool_guc(
+        c"pg_trickle.require_trigger_privilege",
+        c"Whether capture asks for the TRIGGER privilege on a source, as CREATE TRIGGER does.",
+        c"When off, SELECT is enough for a stream table that is refreshed differentially.",
+        &REQUIRE_TRIGGER,
         GucContext::Suset,
         GucFlags::default(),
     );
@@ -189,6 +198,11 @@ pub fn naptime() -> Duration {
 /// Which tables' shapes are recorded.
 pub fn schema_snapshots() -> SchemaSnapshots {
     SCHEMA_SNAPSHOTS.get()
+}
+
+/// Does capture of a source take the TRIGGER privilege on it?
+pub fn require_trigger_privilege() -> bool {
+    REQUIRE_TRIGGER.get()
 }
 
 /// Failed refreshes in a row before suspension; None never.

@@ -20,6 +20,21 @@ pub fn has_rights_of(user: Oid, role: Oid) -> bool {
     unsafe { pg_sys::has_privs_of_role(pg_sys::Oid::from(user), pg_sys::Oid::from(role)) }
 }
 
+/// May `user` create triggers on this relation? True of one that is gone: others see to that.
+pub fn may_create_triggers(user: Oid, relation: Oid) -> bool {
+    let mut missing = false;
+    // SAFETY: syscache look-ups; the out pointer is valid.
+    let result = unsafe {
+        pg_sys::pg_class_aclcheck_ext(
+            pg_sys::Oid::from(relation),
+            pg_sys::Oid::from(user),
+            pg_sys::AclMode::from(pg_sys::ACL_TRIGGER),
+            &mut missing,
+        )
+    };
+    missing || result == pg_sys::AclResult::ACLCHECK_OK
+}
+
 /// What a switched context may do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Restriction {

@@ -87,6 +87,10 @@ fn refresh_locked(
     if before.status == Status::Suspended {
         return Err(suspended(&before));
     }
+    if before.differential {
+        // Before what is missing of capture is repaired.
+        cdc::require_trigger_privilege(sources.keys().copied(), before.owner)?;
+    }
     let (shapes, mut table) = match known {
         Some(shapes) => (shapes, before),
         None => {

@@ -167,7 +167,7 @@ fn no_setting_opens_a_stream_table_for_writes() {
     exec(&mut c, T);
     create(&mut c, "s", "SELECT id, v FROM t");
     let role = db.create_role("writer");
-    exec(&mut c, &format!("GRANT ALL ON s TO \"{role}\"; GRANT SELECT ON t TO \"{role}\""));
+    exec(&mut c, &format!("GRANT ALL ON s TO \"{role}\"; GRANT SELECT, TRIGGER ON t TO \"{role}\""));
     let settings: Vec<String> = column(&mut c, "SELECT name FROM pg_settings WHERE name LIKE 'pg_trickle.%'");
     let mut w = db.connect_as(&role);
     for name in settings {
@@ -271,7 +271,7 @@ fn rename_move_and_owner_of_the_stream_table_itself() {
     exec(
         &mut c,
         &format!(
-            "{T}; CREATE SCHEMA elsewhere; GRANT ALL ON SCHEMA elsewhere, public TO \"{role}\"; GRANT SELECT ON t TO \"{role}\""
+            "{T}; CREATE SCHEMA elsewhere; GRANT ALL ON SCHEMA elsewhere, public TO \"{role}\"; GRANT SELECT, TRIGGER ON t TO \"{role}\""
         ),
     );
     create(&mut c, "s", "SELECT grp, sum(v) AS v FROM t GROUP BY grp");

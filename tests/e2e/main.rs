@@ -48,3 +48,5 @@ mod scheduler;
 mod settings;
 mod surface;
 mod suspend;
+mod trigger_privilege;
+mod user_code;

@@ -7,7 +7,10 @@ use postgres::Client;
 /// A role that may create tables in schema `own`, and read `t`.
 fn author(db: &TestDb, c: &mut Client) -> (String, Client) {
     let role = db.create_role("author");
-    exec(c, &format!("{T}; CREATE SCHEMA own AUTHORIZATION \"{role}\"; GRANT SELECT ON t TO \"{role}\""));
+    exec(
+        c,
+        &format!("{T}; CREATE SCHEMA own AUTHORIZATION \"{role}\"; GRANT SELECT, TRIGGER ON t TO \"{role}\""),
+    );
     let a = db.connect_as(&role);
     (role, a)
 }
@@ -57,7 +60,7 @@ fn creation_needs_select_on_the_sources_and_create_on_the_schema() {
     exec(
         &mut c,
         &format!(
-            "GRANT SELECT (a) ON half TO \"{role}\"; CREATE SCHEMA closed; REVOKE CREATE ON SCHEMA public FROM PUBLIC"
+            "GRANT SELECT (a), TRIGGER ON half TO \"{role}\"; CREATE SCHEMA closed; REVOKE CREATE ON SCHEMA public FROM PUBLIC"
         ),
     );
     let refused = |a: &mut Client, c: &mut Client, name: &str, query: &str| {
@@ -264,7 +267,7 @@ fn drop_owned_and_reassign_owned() {
     exec(
         &mut c,
         &format!(
-            "GRANT SELECT ON t TO \"{second}\"; REASSIGN OWNED BY \"{role}\" TO \"{second}\"; UPDATE t SET v = 0"
+            "GRANT SELECT, TRIGGER ON t TO \"{second}\"; REASSIGN OWNED BY \"{role}\" TO \"{second}\"; UPDATE t SET v = 0"
         ),
     );
     exec(&mut c, "SELECT pgtrickle.refresh_stream_table('own.s2')");
