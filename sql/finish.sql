@@ -46,5 +46,8 @@ GRANT SELECT ON pgtrickle.stream_tables, pgtrickle.refresh_history, pgtrickle.ch
 -- Events that can concern a stream table. ALWAYS: replicas of logical replication change schemas too.
 CREATE EVENT TRIGGER pgtrickle_sql_drop ON sql_drop EXECUTE FUNCTION pgtrickle._on_sql_drop();
 CREATE EVENT TRIGGER pgtrickle_ddl_end ON ddl_command_end EXECUTE FUNCTION pgtrickle._on_ddl_end();
+CREATE EVENT TRIGGER pgtrickle_drop_start ON ddl_command_start
+  WHEN TAG IN ('DROP TYPE', 'DROP DOMAIN', 'DROP COLLATION', 'DROP EXTENSION') EXECUTE FUNCTION pgtrickle._on_drop_start();
+ALTER EVENT TRIGGER pgtrickle_drop_start ENABLE ALWAYS;
 ALTER EVENT TRIGGER pgtrickle_sql_drop ENABLE ALWAYS;
 ALTER EVENT TRIGGER pgtrickle_ddl_end ENABLE ALWAYS;

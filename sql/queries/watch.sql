@@ -14,3 +14,6 @@ FROM pgtrickle.pgt_stream_tables s
 UNION ALL
 SELECT 'curable', 0::pg_catalog.oid, 0::pg_catalog.oid, 0::pg_catalog.oid
 WHERE EXISTS (SELECT FROM pgtrickle.pgt_stream_tables WHERE status = 'suspended' AND reason IN ('SOURCE_DROPPED', 'COLUMN_DROPPED', 'OBJECT_CHANGED'))
+UNION ALL
+SELECT 'suspended', 0::pg_catalog.oid, 0::pg_catalog.oid, 0::pg_catalog.oid
+WHERE EXISTS (SELECT FROM pgtrickle.pgt_stream_tables WHERE status = 'suspended')

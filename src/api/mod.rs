@@ -23,6 +23,6 @@ extension_sql_file!(
 extension_sql_file!(
     "../../sql/finish.sql",
     name = "finish",
-    requires = ["views", triggers::on_sql_drop, triggers::on_ddl_end],
+    requires = ["views", triggers::on_drop_start, triggers::on_sql_drop, triggers::on_ddl_end],
     finalize
 );

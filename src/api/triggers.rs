@@ -30,6 +30,14 @@ pub(super) fn on_ddl_end(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorRe
     Ok(entry::command(fcinfo).and_then(|c| crate::evolve::on_ddl_end(&c))?)
 }
 
+/// Before types, collations and extensions are dropped.
+#[pg_extern(sql = r#"
+CREATE FUNCTION pgtrickle._on_drop_start() RETURNS event_trigger LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+pub(super) fn on_drop_start(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
+    Ok(crate::evolve::on_drop_start(|| entry::restricted_drop(fcinfo))?)
+}
+
 /// After objects were dropped.
 #[pg_extern(sql = r#"
 CREATE FUNCTION pgtrickle._on_sql_drop() RETURNS event_trigger LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';

@@ -125,6 +125,7 @@ pub fn load_watch() -> Result<Watch> {
                 watch.stream_tables.insert(object);
             }
             "curable" => watch.curable = true,
+            "suspended" => watch.suspended = true,
             _ => {
                 watch.objects.insert((class, object));
             }

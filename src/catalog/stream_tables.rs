@@ -214,6 +214,18 @@ pub fn set_suspended(relid: Oid, reason: &str, detail: &str, hint: &str) -> Resu
     Ok(())
 }
 
+/// Adds a sentence to what is told of a suspension; an error where somebody else is changing the row.
+pub fn add_detail(relid: Oid, sentence: &str) -> Result<()> {
+    spi::run(
+        "WITH mine AS (SELECT relid FROM pgtrickle.pgt_stream_tables WHERE relid = $1 FOR UPDATE NOWAIT) \
+         UPDATE pgtrickle.pgt_stream_tables s SET detail = s.detail || ' ' || $2, version = s.version + 1 \
+         FROM mine WHERE s.relid = mine.relid",
+        &[Arg::Oid(relid), Arg::Text(sentence)],
+        Mode::Fresh,
+    )?;
+    Ok(())
+}
+
 /// The next call to type, with present names.
 pub fn set_hint(relid: Oid, hint: &str) -> Result<()> {
     spi::run(

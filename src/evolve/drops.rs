@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::catalog::{dependencies, stream_tables};
 use crate::cdc;
 use crate::error::{Error, Result};
-use crate::evolve::{apply, suspend};
+use crate::evolve::{apply, suspend, types};
 use crate::lifecycle;
 use crate::model::{Oid, Reason};
 use crate::pg::cache::{self, Watch};
@@ -58,6 +58,7 @@ pub fn on_sql_drop(command: &Command) -> Result<()> {
             as_extension(|| {
                 cache::maintenance(|| {
                     let watch = cache::watch(dependencies::load_watch)?;
+                    types::columns_dropped(&watch, &command.tag)?;
                     follow_drop(&watch, &dropped)
                 })
             })

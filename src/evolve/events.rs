@@ -77,7 +77,7 @@ fn judge_command(command: &Command, start: Option<u32>) -> Result<()> {
             // Names of all tables in it, without a change in any of their rows.
             dirty = watch.sources.keys().chain(&watch.views).chain(&watch.stream_tables).copied().collect();
         }
-        protect(&watch, &dirty, start)?;
+        protect(command, &watch, &dirty, start)?;
         cache::maintenance(|| follow(command, &watch, &dirty, start))
     })
 }
@@ -102,8 +102,9 @@ fn guarded(what: &str, f: impl FnOnce() -> Result<()>) {
     }
 }
 
-/// Columns of a stream table are its query's: DDL that changes them is refused.
-fn protect(watch: &Rc<Watch>, dirty: &[Oid], start: Option<u32>) -> Result<()> {
+/// Columns of a stream table are its query's: DDL that changes them is refused. No DROP names a column: one that went with a
+/// type was told of when it went, and one that became text to let go of a type is our doing.
+fn protect(command: &Command, watch: &Rc<Watch>, dirty: &[Oid], start: Option<u32>) -> Result<()> {
     let touched: Vec<Oid> = dirty.iter().copied().filter(|o| watch.stream_tables.contains(o)).collect();
     let Some(start) = start.filter(|_| !touched.is_empty()) else { return Ok(()) };
     let before = read_shapes(&touched, Side::Before(start))?;
@@ -117,7 +118,7 @@ fn protect(watch: &Rc<Watch>, dirty: &[Oid], start: Option<u32>) -> Result<()> {
         };
         let Some(before) = before.get(oid) else { continue };
         let name = sqltext::regclass_literal(&after.display_name());
-        if columns(before) != columns(after) {
+        if !command.tag.starts_with("DROP ") && columns(before) != columns(after) {
             return Err(Error::ProtectedObject {
                 what: format!("the columns of stream table {} are those of its query", after.display_name()),
                 hint: format!(

@@ -12,7 +12,7 @@ use crate::drift::account::{Moment, Why};
 use crate::error::{Error, Result};
 use crate::evolve::apply::{self, Known};
 use crate::evolve::suspend::resume_above;
-use crate::lifecycle::{bind, run_as_caller};
+use crate::lifecycle::{bind, refuse_row_types, run_as_caller};
 use crate::model::{Oid, Outcome, Status};
 use crate::pg::lock::{LockMode, Ours, lock_ours, lock_relation};
 use crate::pg::query::{Analysis, OutputColumn, Parsed, analyse, parse};
@@ -46,6 +46,7 @@ pub fn alter_query(table: &StreamTable, query: &str) -> Result<Outcome> {
         })
     })?;
     check_names(&parsed)?;
+    refuse_row_types(&parsed, &analysis)?;
     bind::require_privileges(table.mode, &analysis, owner)?;
     run_as_caller(|| {
         as_extension(|| {
@@ -266,7 +267,8 @@ impl ColumnStep {
     }
 }
 
-fn indexes_on(relid: Oid, attnum: i16) -> Result<Vec<String>> {
+/// Indexes that depend on a column.
+pub(super) fn indexes_on(relid: Oid, attnum: i16) -> Result<Vec<String>> {
     spi::run(
         "SELECT DISTINCT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname) \
          FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_class c ON c.oid = d.objid AND c.relkind = 'i' \

@@ -11,7 +11,7 @@ use crate::drift::account::{Moment, Why};
 use crate::dvm::support::Unsupported;
 use crate::error::{Error, Result};
 use crate::evolve::apply::{judge_missed, owner_name, record, sync_capture};
-use crate::model::{Oid, RefreshMode};
+use crate::model::{Oid, RefreshMode, Status};
 use crate::pg::cache;
 use crate::pg::query::{Analysis, Parsed};
 use crate::pg::snapshot::Side;
@@ -82,7 +82,9 @@ pub fn bind(
     }
     drop_state(relid)?;
     drop_row_index(&table)?;
-    if let (true, Ok(op)) = (differential, &analysis.plan) {
+    // What is suspended has no capture, and may have lost columns: it gets all this when it resumes.
+    let active = table.status != Status::Suspended;
+    if let (true, Ok(op)) = (differential && active, &analysis.plan) {
         let owner = owner_name(table.owner)?;
         let names = naming::names(&table, &shapes)?;
         create_state(&table, op, &names, &owner)?;

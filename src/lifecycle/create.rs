@@ -4,6 +4,7 @@
 use crate::catalog::stream_tables::{self, Definition};
 use crate::error::{Error, Result};
 use crate::lifecycle::bind::{bind, require_privileges};
+use crate::lifecycle::refuse_row_types;
 use crate::model::{Oid, RefreshMode};
 use crate::pg::query::{Parsed, analyse, parse};
 use crate::pg::secctx::{PINNED, as_extension, current_user, with_settings};
@@ -34,6 +35,7 @@ pub fn create(request: &Request) -> Result<Oid> {
         return Err(Error::TooManyColumns { columns: parsed.columns.len(), limit: MAX_COLUMNS });
     }
     let analysis = run_as_caller(|| with_settings(PINNED, || analyse(&parsed.tree)))?;
+    refuse_row_types(&parsed, &analysis)?;
     require_privileges(request.mode, &analysis, current_user())?;
     let relid = cache::maintenance(|| create_table(&schema, &name, &parsed))?;
     as_extension(|| {

@@ -4,9 +4,11 @@
 pub mod bind;
 mod create;
 mod drop;
+mod output;
 
 pub use create::{Request, create, run_as_caller};
 pub use drop::{drop_stream_table, forget};
+pub use output::refuse_row_types;
 
 use crate::catalog::stream_tables::{self, StreamTable};
 use crate::error::{Error, Result};

@@ -44,6 +44,8 @@ pub enum Reason {
     UpstreamSuspended,
     /// A function, operator, type or view that the query uses was dropped or changed.
     ObjectChanged,
+    /// A column of the stream table itself went with a type, collation, extension or schema.
+    OutputColumnDropped,
     /// A change that pgtrickle has no rule for.
     Unclassified,
     /// By `suspend_stream_table()`.
@@ -54,7 +56,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 11] = [
+    pub const ALL: [Reason; 12] = [
         Reason::ColumnDropped,
         Reason::ColumnTypeChanged,
         Reason::GenerationChanged,
@@ -63,6 +65,7 @@ impl Reason {
         Reason::KeyChanged,
         Reason::UpstreamSuspended,
         Reason::ObjectChanged,
+        Reason::OutputColumnDropped,
         Reason::Unclassified,
         Reason::Manual,
         Reason::RefreshFailing,
@@ -84,6 +87,7 @@ impl Reason {
             Reason::KeyChanged => "KEY_CHANGED",
             Reason::UpstreamSuspended => "UPSTREAM_SUSPENDED",
             Reason::ObjectChanged => "OBJECT_CHANGED",
+            Reason::OutputColumnDropped => "OUTPUT_COLUMN_DROPPED",
             Reason::Unclassified => "UNCLASSIFIED",
             Reason::Manual => "MANUAL",
             Reason::RefreshFailing => "REFRESH_FAILING",

@@ -26,6 +26,8 @@ pub struct Watch {
     pub objects: HashSet<(Oid, Oid)>,
     /// Some stream table is suspended for something that may come back.
     pub curable: bool,
+    /// Some stream table is suspended.
+    pub suspended: bool,
 }
 
 impl Watch {

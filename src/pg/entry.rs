@@ -4,7 +4,7 @@
 use pgrx::pg_sys;
 
 use crate::error::Result;
-use crate::pg::{capture, event};
+use crate::pg::{capture, drop_command, event};
 
 /// Row and TRUNCATE trigger.
 pub fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
@@ -22,4 +22,10 @@ pub fn guard(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
 pub fn command(fcinfo: pg_sys::FunctionCallInfo) -> Result<event::Command> {
     // SAFETY: see the module's doc.
     unsafe { event::command(fcinfo) }
+}
+
+/// What a DROP without CASCADE names.
+pub fn restricted_drop(fcinfo: pg_sys::FunctionCallInfo) -> Result<Vec<drop_command::Object>> {
+    // SAFETY: see the module's doc.
+    unsafe { drop_command::restricted_drop(fcinfo) }
 }

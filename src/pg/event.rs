@@ -26,7 +26,25 @@ pub struct Command {
 /// # Safety
 /// `fcinfo` comes from PostgreSQL's function manager.
 pub unsafe fn command(fcinfo: pg_sys::FunctionCallInfo) -> Result<Command> {
-    // SAFETY: the context node is checked before the cast; parse tree nodes are only read.
+    // SAFETY: per the contract; parse tree nodes are only read.
+    unsafe {
+        let data = event_data(fcinfo)?;
+        let tag = CStr::from_ptr(pg_sys::GetCommandTagName((*data).tag)).to_string_lossy().into_owned();
+        Ok(Command { tag, retyped: retyped_columns((*data).parsetree) })
+    }
+}
+
+/// The command as it was parsed; null when there is none.
+///
+/// # Safety
+/// `fcinfo` comes from PostgreSQL's function manager.
+pub unsafe fn parse_tree(fcinfo: pg_sys::FunctionCallInfo) -> Result<*mut pg_sys::Node> {
+    // SAFETY: per the contract.
+    unsafe { Ok((*event_data(fcinfo)?).parsetree) }
+}
+
+unsafe fn event_data(fcinfo: pg_sys::FunctionCallInfo) -> Result<*mut pg_sys::EventTriggerData> {
+    // SAFETY: the context node is checked before the cast.
     unsafe {
         let context = (*fcinfo).context;
         if context.is_null() || (*context).type_ != pg_sys::NodeTag::T_EventTriggerData {
@@ -35,9 +53,7 @@ pub unsafe fn command(fcinfo: pg_sys::FunctionCallInfo) -> Result<Command> {
                 hint: "It belongs to extension pgtrickle.".into(),
             });
         }
-        let data = context.cast::<pg_sys::EventTriggerData>();
-        let tag = CStr::from_ptr(pg_sys::GetCommandTagName((*data).tag)).to_string_lossy().into_owned();
-        Ok(Command { tag, retyped: retyped_columns((*data).parsetree) })
+        Ok(context.cast())
     }
 }
 

@@ -6,6 +6,7 @@ pub mod catalog_scan;
 pub mod columns;
 pub mod compat;
 pub mod deadline;
+pub mod drop_command;
 pub mod entry;
 pub mod event;
 pub mod guc;

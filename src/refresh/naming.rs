@@ -7,7 +7,7 @@ use crate::catalog::stream_tables::StreamTable;
 use crate::cdc;
 use crate::dvm::{Names, TableNames};
 use crate::error::{Error, Result};
-use crate::model::Oid;
+use crate::model::{Oid, Reason};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::snapshot::shape::TableShape;
 use crate::sqltext;
@@ -59,10 +59,15 @@ pub fn target_columns(table: &StreamTable) -> Result<Vec<String>> {
         .columns
         .iter()
         .map(|n| {
-            by_number
-                .get(n)
-                .cloned()
-                .ok_or_else(|| Error::Internal(format!("{} has lost column number {n}", table.display())))
+            by_number.get(n).cloned().ok_or_else(|| Error::Refused {
+                reason: Reason::OutputColumnDropped.word(),
+                what: format!("stream table {} has lost column number {n}", table.display()),
+                hint: format!(
+                    "SELECT pgtrickle.alter_stream_table_query({}, {});",
+                    sqltext::regclass_literal(&table.display()),
+                    sqltext::dollar_quoted(&table.query)
+                ),
+            })
         })
         .collect()
 }

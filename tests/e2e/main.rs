@@ -49,4 +49,5 @@ mod settings;
 mod surface;
 mod suspend;
 mod trigger_privilege;
+mod types_in_stream_tables;
 mod user_code;

@@ -1,5 +1,6 @@
-//! A query for a hint: the stored one without columns that are dropped or of another type. Output columns and conditions that used them are
-//! left out; where they can't be, NULL of the column's type stands in. The caller checks that it really runs.
+//! A query for a hint: the stored one without columns that are dropped or of another type, and without types, functions,
+//! operators and collations that are gone. Output columns and conditions that used them are left out; where they can't be,
+//! NULL of the type stands in. The caller checks that it really runs.
 //!
 //! # Safety
 //! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
@@ -140,7 +141,11 @@ unsafe extern "C-unwind" fn null_out(
                     return node;
                 }
                 gone.hit = true;
-                pg_sys::makeNullConst((*var).vartype, (*var).vartypmod, (*var).varcollid).cast()
+                null_of((*var).vartype, (*var).vartypmod, (*var).varcollid)
+            }
+            _ if uses_gone_object(node) => {
+                gone.hit = true;
+                null_of(pg_sys::exprType(node), -1, pg_sys::exprCollation(node))
             }
             _ => compat::mutate_children(node, null_out, context),
         }
@@ -160,4 +165,70 @@ unsafe fn is_gone(gone: &Gone, var: *mut pg_sys::Var) -> bool {
                 && pg_sys::get_atttype((*rte).relid, (*var).varattno) != (*var).vartype
         })
     }
+}
+
+/// NULL of this type; of text where the type is gone.
+unsafe fn null_of(type_oid: pg_sys::Oid, typmod: i32, collation: pg_sys::Oid) -> *mut pg_sys::Node {
+    // SAFETY: syscache look-ups; the constant is of an existing type and collation.
+    unsafe {
+        let (type_oid, typmod) =
+            if type_exists(type_oid) { (type_oid, typmod) } else { (pg_sys::TEXTOID, -1) };
+        let collation =
+            if collation_exists(collation) { collation } else { pg_sys::get_typcollation(type_oid) };
+        pg_sys::makeNullConst(type_oid, typmod, collation).cast()
+    }
+}
+
+/// Does this expression itself name a type, function, operator or collation that does not exist any more?
+unsafe fn uses_gone_object(node: *mut pg_sys::Node) -> bool {
+    // SAFETY: casts follow tags; only expressions get as far as the look at their types.
+    unsafe {
+        let known = match (*node).type_ {
+            pg_sys::NodeTag::T_FuncExpr => function_exists((*node.cast::<pg_sys::FuncExpr>()).funcid),
+            pg_sys::NodeTag::T_Aggref => function_exists((*node.cast::<pg_sys::Aggref>()).aggfnoid),
+            pg_sys::NodeTag::T_WindowFunc => function_exists((*node.cast::<pg_sys::WindowFunc>()).winfnoid),
+            pg_sys::NodeTag::T_OpExpr | pg_sys::NodeTag::T_DistinctExpr | pg_sys::NodeTag::T_NullIfExpr => {
+                operator_exists((*node.cast::<pg_sys::OpExpr>()).opno)
+            }
+            pg_sys::NodeTag::T_ScalarArrayOpExpr => {
+                operator_exists((*node.cast::<pg_sys::ScalarArrayOpExpr>()).opno)
+            }
+            pg_sys::NodeTag::T_CollateExpr => collation_exists((*node.cast::<pg_sys::CollateExpr>()).collOid),
+            pg_sys::NodeTag::T_Const
+            | pg_sys::NodeTag::T_RelabelType
+            | pg_sys::NodeTag::T_CoerceViaIO
+            | pg_sys::NodeTag::T_ArrayCoerceExpr
+            | pg_sys::NodeTag::T_ConvertRowtypeExpr
+            | pg_sys::NodeTag::T_CoerceToDomain
+            | pg_sys::NodeTag::T_CaseExpr
+            | pg_sys::NodeTag::T_CoalesceExpr
+            | pg_sys::NodeTag::T_MinMaxExpr
+            | pg_sys::NodeTag::T_ArrayExpr
+            | pg_sys::NodeTag::T_RowExpr
+            | pg_sys::NodeTag::T_FieldSelect
+            | pg_sys::NodeTag::T_SubscriptingRef => true,
+            _ => return false,
+        };
+        !known || !type_exists(pg_sys::exprType(node)) || !collation_exists(pg_sys::exprCollation(node))
+    }
+}
+
+unsafe fn type_exists(oid: pg_sys::Oid) -> bool {
+    // SAFETY: a syscache look-up.
+    unsafe { pg_sys::get_typisdefined(oid) }
+}
+
+unsafe fn collation_exists(oid: pg_sys::Oid) -> bool {
+    // SAFETY: a syscache look-up.
+    unsafe { oid == pg_sys::InvalidOid || !pg_sys::get_collation_name(oid).is_null() }
+}
+
+unsafe fn function_exists(oid: pg_sys::Oid) -> bool {
+    // SAFETY: a syscache look-up.
+    unsafe { !pg_sys::get_func_name(oid).is_null() }
+}
+
+unsafe fn operator_exists(oid: pg_sys::Oid) -> bool {
+    // SAFETY: a syscache look-up.
+    unsafe { !pg_sys::get_opname(oid).is_null() }
 }
