@@ -15,7 +15,7 @@ BEGIN
 END $$;
 CREATE SCHEMA pgtrickle_internal;
 GRANT USAGE ON SCHEMA pgtrickle TO PUBLIC;
--- USAGE lets a stream table's owner reach its own state and buffers, which are granted one by one; never CREATE.
+-- USAGE lets a refresh, which has the rights of the stream table's owner, call the functions there; never CREATE.
 GRANT USAGE ON SCHEMA pgtrickle_internal TO PUBLIC;
 
 CREATE TABLE pgtrickle.pgt_stream_tables (
@@ -66,6 +66,12 @@ CREATE TABLE pgtrickle.pgt_sources (
   -- Of the shape that all users of the source were judged by.
   fingerprint text NOT NULL,
   shape text NOT NULL
+);
+
+-- Columns of each source that its triggers capture.
+CREATE TABLE pgtrickle.pgt_captures (
+  source oid PRIMARY KEY,
+  columns smallint[] NOT NULL
 );
 
 CREATE TABLE pgtrickle.pgt_refresh_history (

@@ -20,7 +20,7 @@ BEGIN
                                       ELSE c.relacl END) a
       WHERE a.grantee <> COALESCE(p.proowner, c.relowner)) r
     WHERE d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND d.deptype = 'e'
-      AND (p.oid IS NOT NULL OR c.relkind IN ('r', 'v', 'S'))
+      AND (p.oid IS NOT NULL OR c.relkind IN ('r', 'v', 'm', 'S'))
   LOOP
     EXECUTE pg_catalog.format('REVOKE ALL ON %s %s FROM %s', member.kind, member.name,
       CASE WHEN member.grantee = 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(member.grantee)) END);
@@ -37,6 +37,8 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
   pgtrickle._pending, pgtrickle._change_buffers, pgtrickle._snapshot_columns, pgtrickle._snapshot_details, pgtrickle._verdicts
   TO PUBLIC;
+-- Called by the statements of a refresh, with the rights of the stream table's owner; outside of one they refuse.
+GRANT EXECUTE ON FUNCTION pgtrickle_internal.changes TO PUBLIC;
 -- PostgreSQL asks for it when it clones the trigger of a partitioned source on a partition that its owner makes or
 -- attaches. The function writes only for triggers that are genuine.
 GRANT EXECUTE ON FUNCTION pgtrickle._capture TO PUBLIC;

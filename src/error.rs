@@ -94,6 +94,15 @@ pub enum Error {
     /// The contents did not match what the maintenance state says.
     #[error("stream table {name} has diverged from its maintenance state")]
     Diverged { name: String, detail: String },
+    /// A function that only a running refresh may call.
+    #[error("this function reads what belongs to a refresh")]
+    OnlyInRefresh,
+    /// A buffered row can't be computed with any more.
+    #[error("buffered changes can't be used: {what}")]
+    StaleImage { what: String },
+    /// A buffer that was there a moment ago.
+    #[error("the change buffer of relation {source_oid} is missing")]
+    BufferMissing { source_oid: u32 },
     /// Somebody holds a lock that is not waited for.
     #[error("could not obtain a lock on {what}")]
     LockNotAvailable { what: String },
@@ -131,7 +140,10 @@ impl Error {
             }
             Error::BadArgument { .. } => InvalidParameterValue,
             Error::NotASelect { .. } => SyntaxError,
-            Error::ReservedSchema { .. } | Error::Privilege { .. } => InsufficientPrivilege,
+            Error::ReservedSchema { .. } | Error::Privilege { .. } | Error::OnlyInRefresh => {
+                InsufficientPrivilege
+            }
+            Error::StaleImage { .. } | Error::BufferMissing { .. } => ObjectNotInPrerequisiteState,
             Error::NameTaken { .. } => DuplicateTable,
             Error::Cycle { .. } => InvalidObjectDefinition,
             Error::ProtectedObject { .. } => ObjectNotInPrerequisiteState,
@@ -172,6 +184,9 @@ impl Error {
                 None => format!("reason={reason}."),
             },
             Error::TooManyColumns { .. } => "reason=TOO_MANY_COLUMNS.".into(),
+            Error::OnlyInRefresh => "reason=ONLY_IN_REFRESH.".into(),
+            Error::StaleImage { .. } => "reason=STALE_IMAGE.".into(),
+            Error::BufferMissing { .. } => "reason=BUFFER_MISSING.".into(),
             Error::LockNotAvailable { .. } => "reason=LOCK_NOT_AVAILABLE.".into(),
             Error::OutOfTime => "reason=OUT_OF_TIME.".into(),
             Error::OwnTableMissing { .. } => "reason=OWN_TABLE_MISSING.".into(),
@@ -217,6 +232,12 @@ impl Error {
                 "Call SELECT pgtrickle.refresh_stream_table({}, mode => 'full') to rebuild it.",
                 crate::sqltext::regclass_literal(name)
             ),
+            Error::OnlyInRefresh => {
+                "Read the stream table; SELECT * FROM pgtrickle.change_buffers shows what is buffered.".into()
+            }
+            Error::StaleImage { .. } | Error::BufferMissing { .. } => {
+                "Nothing needs to be done: the next refresh computes the contents anew.".into()
+            }
             Error::LockNotAvailable { .. } => {
                 "Look for its holder: SELECT * FROM pg_locks WHERE relation = 'pgtrickle.pgt_schema_snapshots'::regclass.".into()
             }

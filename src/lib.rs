@@ -24,6 +24,8 @@ pgrx::pg_module_magic!();
 pub extern "C-unwind" fn _PG_init() {
     pg::guc::register();
     pg::cache::register();
+    pg::route::register();
+    pg::access::register();
     pg::worker::set_database_worker(scheduler::worker::start);
     pg::init_preloaded();
 }

@@ -45,4 +45,4 @@ UNION ALL
 SELECT 'change buffers', CASE WHEN coalesce(sum(pg_catalog.pg_relation_size(c.oid)), 0) < 1073741824 THEN 'OK' ELSE 'WARN' END,
        pg_catalog.pg_size_pretty(coalesce(sum(pg_catalog.pg_relation_size(c.oid)), 0)::bigint) || ' in ' || count(*) || ' buffers'
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = 'pgtrickle_internal' AND c.relname LIKE 'changes\_%' AND c.relkind = 'r'
+WHERE n.nspname = 'pgtrickle_internal' AND c.relname LIKE 'changes\_%' AND c.relkind = 'm'

@@ -273,6 +273,8 @@ pub(super) fn change_buffers() -> Result<
 > {
     let user = current_user();
     let buffers = as_extension(|| monitor::buffers::list(user))?;
-    let rows = buffers.into_iter().map(|b| (pg_sys::Oid::from(b.source), b.rows, b.bytes, b.oldest));
+    let rows = buffers
+        .into_iter()
+        .map(|b| (pg_sys::Oid::from(b.source), b.rows, b.bytes, b.oldest.map(|xid| xid.to_string())));
     Ok(TableIterator::new(rows.collect::<Vec<_>>()))
 }

@@ -3,6 +3,7 @@
 
 mod evidence;
 mod functions;
+mod side;
 mod triggers;
 
 use pgrx::extension_sql_file;

@@ -2,6 +2,7 @@
 //! extension's owner and the pinned search_path (`pg::secctx::as_extension`).
 #![forbid(unsafe_code)]
 
+pub mod captures;
 pub mod dependencies;
 pub mod failures;
 pub mod hash_keys;

@@ -5,28 +5,31 @@ use std::collections::BTreeMap;
 
 use crate::error::Result;
 use crate::model::Oid;
+use crate::pg::side;
 use crate::pg::spi::{self, Arg, Mode};
 use crate::snapshot::shape::TableShape;
 
 /// What is known of a source.
 pub struct Known {
     pub fingerprint: String,
-    /// Its buffer exists.
+    /// It is captured, and its buffer exists.
     pub has_buffer: bool,
 }
 
 /// What is known of these sources.
 pub fn known(sources: &[Oid]) -> Result<BTreeMap<Oid, Known>> {
     spi::run(
-        "SELECT s.source, s.fingerprint, EXISTS (SELECT FROM pg_catalog.pg_class c \
-           JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-           WHERE n.nspname = 'pgtrickle_internal' AND c.relname = 'changes_' || s.source) \
+        "SELECT s.source, s.fingerprint, EXISTS (SELECT FROM pgtrickle.pgt_captures c WHERE c.source = s.source) \
          FROM pgtrickle.pgt_sources s WHERE s.source = ANY ($1)",
         &[Arg::Oids(sources)],
         Mode::Fresh,
     )?
     .into_iter()
-    .map(|mut row| Ok((row.parse(0)?, Known { fingerprint: row.text(1)?, has_buffer: row.bool(2)? })))
+    .map(|mut row| {
+        let source = row.parse(0)?;
+        let has_buffer = row.bool(2)? && side::buffer(source)?.is_some();
+        Ok((source, Known { fingerprint: row.text(1)?, has_buffer }))
+    })
     .collect()
 }
 

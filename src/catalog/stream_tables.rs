@@ -1,6 +1,7 @@
 //! `pgtrickle.pgt_stream_tables`.
 #![forbid(unsafe_code)]
 
+use crate::dvm::frontier::Frontier;
 use crate::error::{Error, Result};
 use crate::model::{Oid, RefreshMode, Status};
 use crate::pg::query::{Analysis, Parsed};
@@ -35,6 +36,12 @@ pub struct StreamTable {
 }
 
 impl StreamTable {
+    /// Up to where it has consumed its sources' changes; None when it must start from the tables.
+    pub fn frontier(&self) -> Result<Option<Frontier>> {
+        let parse = |snapshot: &String| Frontier::parse(snapshot, &self.own_xid, self.epoch);
+        self.frontier.as_ref().map(parse).transpose()
+    }
+
     /// `"schema"."name"`.
     pub fn quoted(&self) -> String {
         sqltext::qualified(&self.schema, &self.name)

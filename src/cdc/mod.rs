@@ -1,11 +1,11 @@
 //! Change capture: a buffer per source with the columns that are used, and the triggers that fill it.
 #![forbid(unsafe_code)]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use crate::catalog::dependencies;
-use crate::catalog::stream_tables::{self, StreamTable};
-use crate::dvm::delta::consumed;
+use crate::catalog::stream_tables::StreamTable;
+use crate::catalog::{captures, dependencies, stream_tables};
+use crate::dvm::frontier::Frontier;
 use crate::error::{Error, Result};
 pub use crate::model::{INTERNAL_SCHEMA, buffer_name, row_trigger, truncate_trigger};
 use crate::model::{Oid, Status};
@@ -13,12 +13,8 @@ use crate::pg::guc;
 use crate::pg::lock::{LockMode, Ours, lock_relation, try_lock_ours};
 use crate::pg::secctx::may_create_triggers;
 use crate::pg::spi::{self, Arg, Mode};
+use crate::pg::{route, side};
 use crate::sqltext;
-
-/// The buffer, qualified and quoted.
-pub fn buffer(source: Oid) -> String {
-    sqltext::qualified(INTERNAL_SCHEMA, &buffer_name(source))
-}
 
 /// Makes capture of `source` what its users need now: created, widened, or removed. Waits for writers in flight when
 /// something changes, so that whoever takes a snapshot afterwards sees all that was not captured.
@@ -32,12 +28,21 @@ pub fn sync(source: Oid) -> Result<bool> {
 }
 
 fn ensure(source: Oid, columns: &BTreeSet<i16>) -> Result<bool> {
-    if !missing_columns(source, columns)?.is_empty() || !missing_triggers(source)?.is_empty() {
+    let known = captures::columns(source)?;
+    let has_buffer = side::buffer(source)?.is_some();
+    let missing = known.as_ref().is_none_or(|known| !columns.is_subset(known));
+    if missing || !has_buffer || !missing_triggers(source)?.is_empty() {
         if !somebody_may_capture(source)? {
             return Ok(false);
         }
         lock_relation(source, LockMode::ShareRowExclusive);
-        ensure_buffer(source, columns)?;
+        if !has_buffer {
+            create_buffer(source)?;
+        }
+        // What was captured goes on: others may have narrower images, not this source's users later on.
+        let all = known.unwrap_or_default().union(columns).copied().collect();
+        captures::record(source, &all)?;
+        route::changed(source);
         // Twice: the row trigger on the root makes its clones on partitions, which are not ENABLE ALWAYS yet.
         for _ in 0..2 {
             for (trigger, table, sql) in missing_triggers(source)? {
@@ -63,45 +68,17 @@ fn somebody_may_capture(source: Oid) -> Result<bool> {
     Ok(users.iter().filter(|t| capturing(t)).any(|t| may_create_triggers(t.owner, source)))
 }
 
-/// Columns that the buffer lacks or has with another type: (attnum, type as SQL, the buffer has a stale one).
-fn missing_columns(source: Oid, columns: &BTreeSet<i16>) -> Result<Vec<Option<(i16, String, bool)>>> {
-    let wanted: Vec<i16> = columns.iter().copied().collect();
-    let rows = spi::run(
-        include_str!("../../sql/queries/buffer_columns.sql"),
-        &[Arg::Oid(source), Arg::Ints(&wanted), Arg::Text(&buffer_name(source))],
-        Mode::Fresh,
-    )?;
-    let mut missing = Vec::new();
-    for mut row in rows {
-        if row.bool(0)? {
-            missing.push(None);
-            continue;
-        }
-        missing.push(Some((row.parse(1)?, row.text(2)?, row.bool(3)?)));
-    }
-    Ok(missing)
-}
-
-fn ensure_buffer(source: Oid, columns: &BTreeSet<i16>) -> Result<()> {
-    let buffer = buffer(source);
-    let missing = missing_columns(source, columns)?;
-    if missing.iter().any(Option::is_none) {
-        // No index and no statistics to keep: it is written by every write of the source and read whole.
-        let create = format!(
-            "CREATE TABLE {buffer} (xid xid8 NOT NULL, epoch integer NOT NULL, w integer NOT NULL) \
-             WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, \
-             autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000)"
-        );
-        spi::run_once(&create, &[], Mode::Fresh)?;
-        spi::run_once(&format!("ALTER EXTENSION pgtrickle ADD TABLE {buffer}"), &[], Mode::Fresh)?;
-    }
-    for (attnum, type_sql, stale) in missing_columns(source, columns)?.into_iter().flatten() {
-        if stale {
-            spi::run_once(&format!("ALTER TABLE {buffer} DROP COLUMN c{attnum}"), &[], Mode::Fresh)?;
-        }
-        spi::run_once(&format!("ALTER TABLE {buffer} ADD COLUMN c{attnum} {type_sql}"), &[], Mode::Fresh)?;
-    }
-    without_statistics(&buffer)
+/// Makes the buffer, in place of what may bear its name.
+fn create_buffer(source: Oid) -> Result<()> {
+    let name = buffer_name(source);
+    drop_internal_table(&name)?;
+    // No index and no statistics to keep: it is written by every write of the source and read whole.
+    create_side_table(
+        &name,
+        "xid xid8, epoch integer, w integer, image bytea",
+        "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, \
+         autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000",
+    )
 }
 
 /// Capture puts triggers on its sources, with whose cost their writers have to live: that takes what CREATE TRIGGER takes.
@@ -163,6 +140,19 @@ pub fn without_statistics(table: &str) -> Result<()> {
     Ok(())
 }
 
+/// A relation that only this library writes: see `pg::side`.
+fn create_side_table(name: &str, columns: &str, options: &str) -> Result<()> {
+    let table = sqltext::qualified(INTERNAL_SCHEMA, name);
+    let create = format!(
+        "CREATE MATERIALIZED VIEW {table} USING heap WITH ({options}) AS \
+         SELECT k.* FROM pgtrickle_internal.kept({}) AS k({columns})",
+        sqltext::literal(name)
+    );
+    spi::run_once(&create, &[], Mode::Fresh)?;
+    spi::run_once(&format!("ALTER EXTENSION pgtrickle ADD MATERIALIZED VIEW {table}"), &[], Mode::Fresh)?;
+    Ok(())
+}
+
 /// Triggers that are missing or not ENABLE ALWAYS: (name, table, CREATE TRIGGER when it is missing).
 fn missing_triggers(source: Oid) -> Result<Vec<(String, String, Option<String>)>> {
     let (row, truncate) = (row_trigger(source), truncate_trigger(source));
@@ -207,21 +197,23 @@ fn remove(source: Oid) -> Result<()> {
             spi::run_once(&sql, &[], Mode::Fresh)?;
         }
     }
+    captures::forget(source)?;
     drop_internal_table(&buffer_name(source))
 }
 
 /// Drops one of our tables, if it exists.
 pub fn drop_internal_table(name: &str) -> Result<()> {
     let exists = spi::run(
-        "SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+        "SELECT c.relkind = 'm' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
          WHERE n.nspname = $1 AND c.relname = $2",
         &[Arg::Text(INTERNAL_SCHEMA), Arg::Text(name)],
         Mode::Fresh,
     )?;
-    if exists.first().is_some() {
+    if let Some(mut row) = exists.first() {
+        let kind = if row.bool(0)? { "MATERIALIZED VIEW" } else { "TABLE" };
         let table = sqltext::qualified(INTERNAL_SCHEMA, name);
-        spi::run_once(&format!("ALTER EXTENSION pgtrickle DROP TABLE {table}"), &[], Mode::Fresh)?;
-        spi::run_once(&format!("DROP TABLE {table}"), &[], Mode::Fresh)?;
+        spi::run_once(&format!("ALTER EXTENSION pgtrickle DROP {kind} {table}"), &[], Mode::Fresh)?;
+        spi::run_once(&format!("DROP {kind} {table}"), &[], Mode::Fresh)?;
     }
     Ok(())
 }
@@ -230,19 +222,8 @@ pub fn drop_internal_table(name: &str) -> Result<()> {
 /// triggers stay, as no-ops; resuming makes the buffer anew and computes contents anew.
 pub fn drop_unused_buffer(source: Oid) -> Result<()> {
     if dependencies::captured_columns(source)?.is_none() {
+        captures::forget(source)?;
         drop_internal_table(&buffer_name(source))?;
-    }
-    Ok(())
-}
-
-/// Lets a stream table's owner read what its refresh reads of the buffers.
-pub fn grant_buffers(sources: &BTreeMap<Oid, BTreeSet<i16>>, owner: &str) -> Result<()> {
-    for (source, columns) in sources {
-        let used = columns.iter().filter(|c| **c > 0).map(|c| format!("c{c}"));
-        let list: Vec<String> = ["xid", "epoch", "w"].map(String::from).into_iter().chain(used).collect();
-        let sql =
-            format!("GRANT SELECT ({}) ON {} TO {}", list.join(", "), buffer(*source), sqltext::ident(owner));
-        outside_extension(&buffer(*source), || spi::run_once(&sql, &[], Mode::Fresh))?;
     }
     Ok(())
 }
@@ -257,38 +238,30 @@ pub fn outside_extension<T>(table: &str, f: impl FnOnce() -> Result<T>) -> Resul
 }
 
 /// Unconsumed changes of a source for a frontier: number of rows, and of marks among them.
-pub fn pending(source: Oid, frontier: &str, own_xid: &str, epoch: i32) -> Result<(i64, i64)> {
-    let sql = format!(
-        "SELECT count(*), count(*) FILTER (WHERE b.w = 0) FROM {} b WHERE {}",
-        buffer(source),
-        crate::dvm::delta::unconsumed("b")
-    );
-    let rows = spi::run(&sql, &frontier_args(frontier, own_xid, epoch.into()), Mode::Read)?;
-    match rows.first() {
-        Some(mut row) => Ok((row.parse(0)?, row.parse(1)?)),
-        None => Err(Error::Internal("count(*) returned no row".into())),
-    }
+pub fn pending(source: Oid, frontier: &Frontier) -> Result<(i64, i64)> {
+    let (mut rows, mut marks) = (0, 0);
+    side::scan(source, |change| {
+        if !frontier.has_passed(change.xid, change.epoch) {
+            rows += 1;
+            marks += i64::from(change.weight == 0);
+        }
+        Ok(())
+    })?;
+    Ok((rows, marks))
 }
 
-/// `$1` pg_snapshot, `$2` xid8, `$3` epoch, as `dvm::delta::unconsumed` has them.
-pub fn frontier_args<'a>(frontier: &'a str, own_xid: &'a str, epoch: i64) -> [Arg<'a>; 3] {
+/// `$1` snapshot, `$2` xid8, `$3` epoch of the maintenance statement.
+pub fn frontier_args<'a>(frontier: &'a str, own_xid: &'a str, epoch: &'a str) -> [Arg<'a>; 3] {
     [
-        Arg::Literal(pgrx::pg_sys::PG_SNAPSHOTOID, frontier),
+        Arg::Text(frontier),
         Arg::Literal(pgrx::pg_sys::XID8OID, own_xid),
-        Arg::Int(epoch),
+        Arg::Literal(pgrx::pg_sys::INT4OID, epoch),
     ]
 }
 
 /// Does the buffer exist?
 pub fn buffer_exists(source: Oid) -> Result<bool> {
-    Ok(spi::run(
-        "SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-         WHERE n.nspname = $1 AND c.relname = $2",
-        &[Arg::Text(INTERNAL_SCHEMA), Arg::Text(&buffer_name(source))],
-        Mode::Fresh,
-    )?
-    .first()
-    .is_some())
+    Ok(side::buffer(source)?.is_some())
 }
 
 /// Deletes what every user of the source has consumed. Only rows that are in all frontiers: a late commit stays.
@@ -307,13 +280,9 @@ pub fn trim(source: Oid) -> Result<()> {
     if users.is_empty() {
         return Ok(());
     }
-    let passed: Vec<String> = (0..users.len()).map(|i| consumed("b", 3 * i + 1)).collect();
-    let sql = format!("DELETE FROM {} b WHERE {}", buffer(source), passed.join(" AND "));
-    let mut args = Vec::new();
-    for table in &users {
-        let frontier = table.frontier.as_deref().ok_or_else(|| Error::Internal("no frontier".into()))?;
-        args.extend(frontier_args(frontier, &table.own_xid, table.epoch.into()));
-    }
-    spi::run(&sql, &args, Mode::InSnapshot)?;
-    Ok(())
+    let frontiers = users
+        .iter()
+        .map(|user| user.frontier()?.ok_or_else(|| Error::Internal("no frontier".into())))
+        .collect::<Result<Vec<_>>>()?;
+    side::delete(source, |change| frontiers.iter().all(|f| f.has_passed(change.xid, change.epoch)))
 }

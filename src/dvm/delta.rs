@@ -18,7 +18,7 @@ pub const MAX_CHANGED_INPUTS: usize = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooManyChangedInputs(pub usize);
 
-/// The statement for `changed` sources. Parameters: `$1` pg_snapshot (frontier), `$2` xid8 and `$3` integer (own
+/// The statement for `changed` sources. Parameters: `$1` text (snapshot of the frontier), `$2` xid8 and `$3` integer (own
 /// transaction and epoch already consumed). Result: one row (inserted, updated, deleted, mismatches); mismatches other
 /// than 0 mean that contents or state had diverged.
 pub fn maintenance(op: &Op, names: &Names, changed: &BTreeSet<Oid>) -> Result<String, TooManyChangedInputs> {
@@ -40,21 +40,6 @@ pub fn maintenance(op: &Op, names: &Names, changed: &BTreeSet<Oid>) -> Result<St
     ))
 }
 
-/// Rows that a frontier has passed. Its parameters begin at `$first`. A snapshot tells nothing about its own transaction:
-/// that looks committed as soon as a later one is, so its rows are told apart by their epoch alone.
-pub fn consumed(alias: &str, first: usize) -> String {
-    let (snapshot, own, epoch) = (first, first + 1, first + 2);
-    format!(
-        "(CASE WHEN {alias}.xid = ${own} THEN {alias}.epoch <= ${epoch} \
-         ELSE pg_catalog.pg_visible_in_snapshot({alias}.xid, ${snapshot}) END)"
-    )
-}
-
-/// Rows of a buffer that the frontier has not passed. Rows of weight 0 are marks, not changes.
-pub fn unconsumed(alias: &str) -> String {
-    format!("NOT {}", consumed(alias, 1))
-}
-
 struct Builder<'a> {
     names: &'a Names,
     changed: &'a BTreeSet<Oid>,
@@ -70,10 +55,13 @@ impl Builder<'_> {
     fn source_deltas(&mut self, op: &Op) {
         for (rel, cols) in op.sources() {
             if self.changed.contains(&rel) {
-                let mut list: Vec<String> = cols.iter().map(|c| format!("b.c{c}")).collect();
-                list.push("b.w".into());
-                let buffer = &self.names.tables[&rel].buffer;
-                let sql = format!("(SELECT {} FROM {buffer} b WHERE {})", list.join(", "), unconsumed("b"));
+                let types = &self.names.tables[&rel].types;
+                let mut list: Vec<String> = cols.iter().map(|c| format!("c{c} {}", types[c])).collect();
+                list.push("w bigint".into());
+                let sql = format!(
+                    "(SELECT b.* FROM pgtrickle_internal.changes({rel}::oid, $1, $2, $3) AS b({}))",
+                    list.join(", ")
+                );
                 self.ctes.push((format!("s{rel}"), sql));
             }
         }

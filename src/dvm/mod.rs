@@ -6,7 +6,10 @@
 
 pub mod aggregate;
 pub mod apply;
+pub mod consolidate;
 pub mod delta;
+pub mod frontier;
+pub mod image;
 pub mod state;
 pub mod support;
 
@@ -189,10 +192,10 @@ pub struct Names {
 pub struct TableNames {
     /// Qualified and quoted.
     pub name: String,
-    /// Buffer table, qualified and quoted.
-    pub buffer: String,
     /// Attribute number → quoted name.
     pub columns: BTreeMap<i16, String>,
+    /// Attribute number → type, modifier and collation as SQL.
+    pub types: BTreeMap<i16, String>,
 }
 
 impl Names {

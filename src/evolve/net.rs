@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalog::sources;
 use crate::catalog::stream_tables::{self, StreamTable};
-use crate::cdc;
 use crate::drift::account::{Moment, Why};
 use crate::error::Result;
 use crate::evolve::{apply, suspend};
@@ -54,15 +53,11 @@ pub fn verify(
 
 /// Makes what capture lacks; the marks that were set make the refresh start from the tables.
 fn repair(relid: Oid, wanted: &BTreeMap<Oid, BTreeSet<i16>>) -> Result<()> {
-    let Some(now) = stream_tables::find(relid)?.filter(|t| t.status != Status::Suspended && t.differential)
-    else {
+    if !stream_tables::find(relid)?.is_some_and(|t| t.status != Status::Suspended && t.differential) {
         return Ok(());
-    };
+    }
     for source in wanted.keys() {
         apply::sync_capture(*source)?;
-    }
-    if now.reinitialize.is_some() {
-        cdc::grant_buffers(wanted, &apply::owner_name(now.owner)?)?;
     }
     Ok(())
 }

@@ -88,7 +88,6 @@ pub fn bind(
         let owner = owner_name(table.owner)?;
         let names = naming::names(&table, &shapes)?;
         create_state(&table, op, &names, &owner)?;
-        cdc::grant_buffers(&op.sources(), &owner)?;
         create_row_index(&table, op)?;
         stream_tables::set_granted(relid, table.owner)?;
     }
@@ -121,7 +120,6 @@ pub fn drop_row_index(table: &StreamTable) -> Result<()> {
 pub fn regrant(table: &StreamTable, analysis: &Analysis) -> Result<()> {
     if let (true, Ok(op)) = (table.differential, &analysis.plan) {
         let owner = owner_name(table.owner)?;
-        cdc::grant_buffers(&op.sources(), &owner)?;
         for aggregate in op.aggregates() {
             let state = sqltext::qualified(
                 cdc::INTERNAL_SCHEMA,

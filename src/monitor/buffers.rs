@@ -4,8 +4,9 @@
 use crate::catalog::dependencies;
 use crate::catalog::stream_tables::StreamTable;
 use crate::cdc;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::Oid;
+use crate::pg::side;
 use crate::pg::spi::{self, Arg, Mode};
 
 /// One buffer.
@@ -14,7 +15,7 @@ pub struct Buffer {
     pub rows: i64,
     pub bytes: i64,
     /// xid8 of the oldest buffered transaction.
-    pub oldest: Option<String>,
+    pub oldest: Option<u64>,
 }
 
 /// Buffers of the sources that `user` can read.
@@ -31,28 +32,25 @@ pub fn list(user: Oid) -> Result<Vec<Buffer>> {
         if !cdc::buffer_exists(source)? {
             continue;
         }
-        let buffer = cdc::buffer(source);
-        let sql = format!(
-            "SELECT count(*), pg_catalog.pg_total_relation_size({}::regclass), \
-             (SELECT b.xid FROM {buffer} b ORDER BY b.xid LIMIT 1) FROM {buffer}",
-            crate::sqltext::literal(&buffer)
-        );
-        let Some(mut facts) = spi::run_once(&sql, &[], Mode::Fresh)?.first() else {
-            return Err(Error::Internal("count(*) returned no row".into()));
-        };
-        buffers.push(Buffer { source, rows: facts.parse(0)?, bytes: facts.parse(1)?, oldest: facts.opt(2) });
+        let mut buffer = Buffer { source, rows: 0, bytes: side::size(source)?, oldest: None };
+        side::scan(source, |change| {
+            buffer.rows += 1;
+            buffer.oldest = Some(buffer.oldest.map_or(change.xid, |oldest| oldest.min(change.xid)));
+            Ok(())
+        })?;
+        buffers.push(buffer);
     }
     Ok(buffers)
 }
 
 /// Is anything unconsumed for this stream table? One that must be computed anew counts as pending.
 pub fn pending(table: &StreamTable) -> Result<bool> {
-    let Some(frontier) = &table.frontier else { return Ok(true) };
+    let Some(frontier) = table.frontier()? else { return Ok(true) };
     for source in dependencies::source_columns(table.relid)?.into_keys() {
         if !cdc::buffer_exists(source)? {
             return Ok(true);
         }
-        if cdc::pending(source, frontier, &table.own_xid, table.epoch)?.0 > 0 {
+        if cdc::pending(source, &frontier)?.0 > 0 {
             return Ok(true);
         }
     }

@@ -1,48 +1,20 @@
-//! The write path: row trigger into the buffer, TRUNCATE mark, and the guard on stream tables. No SPI, no plan: the
-//! buffer row is formed and inserted as a heap tuple.
+//! The write path: row trigger into the buffer, and the TRUNCATE mark. No SPI, no plan: the row's image is formed and
+//! inserted as a heap tuple. It raises nothing of our own, and waits for nothing but the buffer itself.
 //!
 //! # Safety
 //! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
 //! type that their names say; those that walk trees get the context that their caller passes along with them.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-
 use pgrx::pg_sys;
 
+use crate::dvm::image;
 use crate::error::{Error, Result};
-use crate::model::{INTERNAL_SCHEMA, buffer_name, row_trigger, truncate_trigger};
+use crate::model::{INTERNAL_SCHEMA, row_trigger, truncate_trigger};
 use crate::pg::cache;
-use crate::pg::spi::{self, Arg, Mode, c_string};
+use crate::pg::route::{self, Column, Route};
+use crate::pg::spi::c_string;
 
-/// Where a source's changes go, for writes that arrive through one relation (the source or a partition of it).
-struct Route {
-    generation: u64,
-    buffer: pg_sys::Oid,
-    /// Number of columns of the buffer.
-    width: usize,
-    /// Highest attribute number among the columns: a row need not be taken apart further.
-    deformed: i32,
-    /// (index in the buffer row, attribute number in the written relation, by value, length) per captured column.
-    columns: Vec<Column>,
-}
-
-struct Column {
-    target: usize,
-    attnum: i16,
-    by_value: bool,
-    length: i16,
-}
-
-/// Fixed columns of a buffer: xid, epoch, w.
-const FIXED: usize = 3;
-
-thread_local! {
-    /// (source, written relation) → route.
-    static ROUTES: RefCell<HashMap<(u32, u32), Route>> = RefCell::new(HashMap::new());
-}
-
-/// The body of the row trigger. Arguments of the trigger: the source's oid.
+/// The body of the trigger. Arguments of the trigger: the source's oid.
 ///
 /// # Safety
 /// `fcinfo` comes from PostgreSQL's function manager.
@@ -50,33 +22,29 @@ pub unsafe fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
     // SAFETY: checked to be a trigger call; the data structure is valid for the call.
     unsafe {
         let data = trigger_data(fcinfo)?;
+        let trigger = (*(*data).tg_trigger).tgoid;
         let event = (*data).tg_event & pg_sys::TRIGGER_EVENT_OPMASK;
-        let Some(source) = source_argument(data) else { return Ok(()) };
+        let route = match route::known(trigger) {
+            Some(route) => route,
+            None => route::find(trigger, source_argument(data), (*data).tg_relation)?,
+        };
+        let Some(buffer) = route.buffer else { return Ok(()) };
         if event == pg_sys::TRIGGER_EVENT_TRUNCATE {
-            return mark_truncate(source, (*data).tg_relation);
+            // A mark of weight 0: rows left without row events, so contents must be read anew.
+            return write(buffer, &[(0, &[])]);
         }
-        ROUTES.with_borrow_mut(|routes| {
-            let relation = (*data).tg_relation;
-            let key = (source, (*relation).rd_id.to_u32());
-            let generation = cache::generation();
-            if routes.get(&key).is_none_or(|r| r.generation != generation) {
-                match find_route(source, relation)? {
-                    Some(route) => routes.insert(key, route),
-                    // No buffer: nothing consumes this trigger's rows. Every refresh checks that its buffers exist.
-                    None => return Ok(()),
-                };
-            }
-            let Some(route) = routes.get(&key) else { return Ok(()) };
-            let old = (*data).tg_trigslot;
-            if event == pg_sys::TRIGGER_EVENT_INSERT {
-                return write(route, &[(old, 1)]);
-            }
-            if event == pg_sys::TRIGGER_EVENT_DELETE {
-                return write(route, &[(old, -1)]);
-            }
-            let new = (*data).tg_newslot;
-            if unchanged(route, old, new) { Ok(()) } else { write(route, &[(old, -1), (new, 1)]) }
-        })
+        let old = (*data).tg_trigslot;
+        if event == pg_sys::TRIGGER_EVENT_INSERT {
+            return write(buffer, &[(1, &encode(&route, old))]);
+        }
+        if event == pg_sys::TRIGGER_EVENT_DELETE {
+            return write(buffer, &[(-1, &encode(&route, old))]);
+        }
+        let new = (*data).tg_newslot;
+        if unchanged(&route, old, new) {
+            return Ok(());
+        }
+        write(buffer, &[(-1, &encode(&route, old)), (1, &encode(&route, new))])
     }
 }
 
@@ -115,110 +83,63 @@ unsafe fn source_argument(data: *mut pg_sys::TriggerData) -> Option<u32> {
     }
 }
 
-/// Is the relation the source itself, or in its partition tree? Only the source's own rows go into its buffer: whoever
-/// may create a trigger on some table may not write into the buffer of another.
-fn belongs_to(relation: u32, source: u32) -> Result<bool> {
-    if relation == source {
-        return Ok(true);
-    }
-    let rows = spi::run(
-        "SELECT FROM pg_catalog.pg_partition_ancestors($1) WHERE relid = $2",
-        &[Arg::Oid(relation), Arg::Oid(source)],
-        Mode::Fresh,
-    )?;
-    Ok(rows.first().is_some())
-}
-
-/// Builds the route from the descriptors of buffer and written relation. Partitions may number columns differently, so
-/// theirs are found by name, as PostgreSQL itself does.
-unsafe fn find_route(source: u32, relation: pg_sys::Relation) -> Result<Option<Route>> {
-    // Before anything is opened: what is invalidated meanwhile makes the route stale at once.
-    let generation = cache::generation();
-    // SAFETY: relations are opened and closed here; descriptors are read while open.
+/// The captured columns of a row as an image.
+unsafe fn encode(route: &Route, slot: *mut pg_sys::TupleTableSlot) -> Vec<u8> {
+    let mut out = Vec::with_capacity(route.header.len() + 16 * route.columns.len());
+    out.extend_from_slice(&route.header);
+    // SAFETY: the slot holds a row of the relation that the route was made for, with its types.
     unsafe {
-        let buffer = buffer_oid(source)?;
-        if buffer == pg_sys::InvalidOid || !belongs_to((*relation).rd_id.to_u32(), source)? {
-            return Ok(None);
-        }
-        let rel = pg_sys::table_open(buffer, pg_sys::RowExclusiveLock as i32);
-        let parent = if (*relation).rd_id.to_u32() == source {
-            None
-        } else {
-            Some(pg_sys::table_open(pg_sys::Oid::from(source), pg_sys::AccessShareLock as i32))
-        };
-        let buffer_desc = (*rel).rd_att;
-        let written = (*relation).rd_att;
-        let mut columns = Vec::new();
-        for target in FIXED..(*buffer_desc).natts as usize {
-            let attribute = attribute(buffer_desc, target);
-            if (*attribute).attisdropped {
-                continue;
-            }
-            let name = name_of(attribute);
-            let Some(attnum) = name.strip_prefix('c').and_then(|n| n.parse::<i16>().ok()) else { continue };
-            let found = match parent {
-                None => attribute_number(written, attnum),
-                Some(parent) => attribute_number((*parent).rd_att, attnum).and_then(|n| {
-                    let wanted = name_of(self::attribute((*parent).rd_att, n as usize - 1));
-                    (0..(*written).natts as usize).find_map(|i| {
-                        let a = self::attribute(written, i);
-                        (!(*a).attisdropped && name_of(a) == wanted).then_some(i as i16 + 1)
-                    })
-                }),
-            };
-            let Some(attnum) = found else { continue };
-            let origin = self::attribute(written, attnum as usize - 1);
-            // A column of another type now: its users are suspended, and their values must not be mixed in.
-            if (*origin).atttypid == (*attribute).atttypid {
-                columns.push(Column {
-                    target,
-                    attnum,
-                    by_value: (*attribute).attbyval,
-                    length: (*attribute).attlen,
-                });
+        fetch(route, slot);
+        for c in &route.columns {
+            let i = c.attnum as usize - 1;
+            if *(*slot).tts_isnull.add(i) {
+                image::put_null(&mut out);
+            } else {
+                put(*(*slot).tts_values.add(i), c, &mut out);
             }
         }
-        let width = (*buffer_desc).natts as usize;
-        if let Some(parent) = parent {
-            pg_sys::table_close(parent, pg_sys::AccessShareLock as i32);
+    }
+    out
+}
+
+/// Takes the row apart as far as it is needed.
+unsafe fn fetch(route: &Route, slot: *mut pg_sys::TupleTableSlot) {
+    // SAFETY: a slot with a row of the route's relation.
+    unsafe {
+        if i32::from((*slot).tts_nvalid) < route.deformed {
+            pg_sys::slot_getsomeattrs_int(slot, route.deformed);
         }
-        pg_sys::table_close(rel, pg_sys::NoLock as i32);
-        let deformed = columns.iter().map(|c| i32::from(c.attnum)).max().unwrap_or(0);
-        Ok(Some(Route { generation, buffer, width, deformed, columns }))
     }
 }
 
-unsafe fn attribute(desc: pg_sys::TupleDesc, index: usize) -> *mut pg_sys::FormData_pg_attribute {
-    // SAFETY: `index` is below natts.
-    unsafe { crate::pg::compat::descriptor_attribute(desc, index) }
-}
-
-unsafe fn name_of(attribute: *mut pg_sys::FormData_pg_attribute) -> String {
-    // SAFETY: a NameData is NUL-terminated.
-    unsafe { std::ffi::CStr::from_ptr((*attribute).attname.data.as_ptr()).to_string_lossy().into_owned() }
-}
-
-/// `attnum` if the descriptor has that column, not dropped.
-unsafe fn attribute_number(desc: pg_sys::TupleDesc, attnum: i16) -> Option<i16> {
-    // SAFETY: the range is checked first.
+unsafe fn put(value: pg_sys::Datum, column: &Column, out: &mut Vec<u8>) {
+    // SAFETY: a value of the column's length kind: a number, or a pointer to bytes of fixed length, a varlena (-1) or a C
+    // string (-2). What is stored compressed, elsewhere or expanded is copied into the trigger's own memory context.
     unsafe {
-        let known = attnum >= 1 && i32::from(attnum) <= (*desc).natts;
-        (known && !(*attribute(desc, attnum as usize - 1)).attisdropped).then_some(attnum)
+        if column.by_value {
+            let bytes = (value.value() as u64).to_le_bytes();
+            return image::put(out, &bytes[..(column.length as usize).min(8)]);
+        }
+        match column.length {
+            -1 => {
+                let stored = value.cast_mut_ptr::<pg_sys::varlena>();
+                let plain = if pgrx::varlena::varatt_is_4b_u(stored) || is_short(stored) {
+                    stored
+                } else {
+                    pg_sys::pg_detoast_datum_packed(stored)
+                };
+                image::put(out, pgrx::varlena::varlena_to_byte_slice(plain));
+            }
+            -2 => image::put(out, std::ffi::CStr::from_ptr(value.cast_mut_ptr()).to_bytes()),
+            n => image::put(out, std::slice::from_raw_parts(value.cast_mut_ptr::<u8>(), n as usize)),
+        }
     }
 }
 
-fn buffer_oid(source: u32) -> Result<pg_sys::Oid> {
-    let schema = c_string(INTERNAL_SCHEMA)?;
-    let name = c_string(&buffer_name(source))?;
-    // SAFETY: syscache look-ups by name.
-    unsafe {
-        let schema = pg_sys::get_namespace_oid(schema.as_ptr(), true);
-        Ok(if schema == pg_sys::InvalidOid {
-            schema
-        } else {
-            pg_sys::get_relname_relid(name.as_ptr(), schema)
-        })
-    }
+/// Is it stored in place with a short header?
+unsafe fn is_short(value: *const pg_sys::varlena) -> bool {
+    // SAFETY: a varlena.
+    unsafe { pgrx::varlena::varatt_is_1b(value) && !pgrx::varlena::varatt_is_1b_e(value) }
 }
 
 /// Is every captured column of both rows the same, bit for bit? Differing toast pointers count as a change.
@@ -229,11 +150,8 @@ unsafe fn unchanged(
 ) -> bool {
     // SAFETY: both slots hold rows of the relation that the route was made for.
     unsafe {
-        for slot in [old, new] {
-            if i32::from((*slot).tts_nvalid) < route.deformed {
-                pg_sys::slot_getsomeattrs_int(slot, route.deformed);
-            }
-        }
+        fetch(route, old);
+        fetch(route, new);
         route.columns.iter().all(|c| {
             let i = c.attnum as usize - 1;
             let (old_null, new_null) = (*(*old).tts_isnull.add(i), *(*new).tts_isnull.add(i));
@@ -269,11 +187,11 @@ mod unguarded {
     use pgrx::pg_sys;
 
     unsafe extern "C-unwind" {
-        pub fn table_open(relation: pg_sys::Oid, lockmode: pg_sys::LOCKMODE) -> pg_sys::Relation;
+        pub fn try_table_open(relation: pg_sys::Oid, lockmode: pg_sys::LOCKMODE) -> pg_sys::Relation;
         pub fn table_close(relation: pg_sys::Relation, lockmode: pg_sys::LOCKMODE);
         pub fn GetTopFullTransactionId() -> pg_sys::FullTransactionId;
         pub fn GetCurrentCommandId(used: bool) -> pg_sys::CommandId;
-        pub fn slot_getsomeattrs_int(slot: *mut pg_sys::TupleTableSlot, attnum: i32);
+        pub fn palloc(size: usize) -> *mut std::ffi::c_void;
         pub fn heap_form_tuple(
             desc: pg_sys::TupleDesc,
             values: *mut pg_sys::Datum,
@@ -287,71 +205,52 @@ mod unguarded {
             state: *mut pg_sys::BulkInsertStateData,
         );
         pub fn heap_freetuple(tuple: pg_sys::HeapTuple);
+        pub fn pfree(pointer: *mut std::ffi::c_void);
     }
 }
 
-/// Inserts one buffer row per (row, weight).
-unsafe fn write(route: &Route, rows: &[(*mut pg_sys::TupleTableSlot, i32)]) -> Result<()> {
-    let mut values = [pg_sys::Datum::null(); 32];
-    let mut nulls = [true; 32];
-    let mut more_values;
-    let mut more_nulls;
-    let (values, nulls): (&mut [pg_sys::Datum], &mut [bool]) = if route.width <= 32 {
-        (&mut values[..route.width], &mut nulls[..route.width])
-    } else {
-        more_values = vec![pg_sys::Datum::null(); route.width];
-        more_nulls = vec![true; route.width];
-        (&mut more_values, &mut more_nulls)
-    };
-    nulls[..FIXED].fill(false);
-    values[1] = pg_sys::Datum::from(cache::epoch());
+/// A longer image is not kept, since a field of a row ends at 1 GB; contents are read anew instead.
+const LONGEST: usize = 256 << 20;
+
+/// Inserts one buffer row per (weight, image). A buffer that is gone meanwhile takes none: nobody consumes it, and every
+/// refresh checks that its buffers exist.
+unsafe fn write(buffer: pg_sys::Oid, rows: &[(i32, &[u8])]) -> Result<()> {
+    let epoch = cache::epoch();
+    let too_long = rows.iter().any(|(_, image)| image.len() > LONGEST);
+    let rows: &[(i32, &[u8])] = if too_long { &[(0, &[])] } else { rows };
     // SAFETY: an error jumps out of the closure to the guard, so nothing in it needs dropping: it has only borrows and
-    // plain values. Values point into the slots, which outlive the insert; heap_insert copies them, fetching what is
-    // stored out of line elsewhere.
+    // plain values. The relation has the columns of a buffer, which the route was made with; heap_insert copies the values.
     unsafe {
         pg_sys::ffi::pg_guard_ffi_boundary(|| {
-            let rel = unguarded::table_open(route.buffer, pg_sys::RowExclusiveLock as i32);
-            values[0] = pg_sys::Datum::from(unguarded::GetTopFullTransactionId().value);
+            let rel = unguarded::try_table_open(buffer, pg_sys::RowExclusiveLock as i32);
+            if rel.is_null() {
+                return;
+            }
+            let xid = unguarded::GetTopFullTransactionId().value;
             let command = unguarded::GetCurrentCommandId(true);
-            for (slot, weight) in rows {
-                values[2] = pg_sys::Datum::from(*weight);
-                if i32::from((**slot).tts_nvalid) < route.deformed {
-                    unguarded::slot_getsomeattrs_int(*slot, route.deformed);
-                }
-                for c in &route.columns {
-                    let i = c.attnum as usize - 1;
-                    values[c.target] = *(**slot).tts_values.add(i);
-                    nulls[c.target] = *(**slot).tts_isnull.add(i);
-                }
+            for (weight, image) in rows {
+                let size = image.len() + 4;
+                let bytes = unguarded::palloc(size).cast::<u8>();
+                pgrx::varlena::set_varsize_4b(bytes.cast(), size as i32);
+                std::ptr::copy_nonoverlapping(image.as_ptr(), bytes.add(4), image.len());
+                let mut values = [
+                    pg_sys::Datum::from(xid),
+                    pg_sys::Datum::from(epoch),
+                    pg_sys::Datum::from(*weight),
+                    pg_sys::Datum::from(bytes),
+                ];
+                let mut nulls = [false; 4];
                 let tuple =
                     unguarded::heap_form_tuple((*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
-                unguarded::heap_insert(rel, tuple, command, 0, std::ptr::null_mut());
+                let options = pg_sys::HEAP_INSERT_NO_LOGICAL as i32;
+                unguarded::heap_insert(rel, tuple, command, options, std::ptr::null_mut());
                 unguarded::heap_freetuple(tuple);
+                unguarded::pfree(bytes.cast());
             }
             unguarded::table_close(rel, pg_sys::NoLock as i32);
         });
     }
     Ok(())
-}
-
-/// A mark of weight 0: rows left without row events, so contents must be read anew.
-unsafe fn mark_truncate(source: u32, relation: pg_sys::Relation) -> Result<()> {
-    // SAFETY: forms a row of NULLs but for the fixed columns; the relation is open while it is used.
-    unsafe {
-        let Some(route) = find_route(source, relation)? else { return Ok(()) };
-        let rel = pg_sys::table_open(route.buffer, pg_sys::RowExclusiveLock as i32);
-        let mut values = vec![pg_sys::Datum::null(); route.width];
-        let mut nulls = vec![true; route.width];
-        nulls[..FIXED].fill(false);
-        values[0] = pg_sys::Datum::from(pg_sys::GetTopFullTransactionId().value);
-        values[1] = pg_sys::Datum::from(cache::epoch());
-        values[2] = pg_sys::Datum::from(0i32);
-        let tuple = pg_sys::heap_form_tuple((*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
-        pg_sys::heap_insert(rel, tuple, pg_sys::GetCurrentCommandId(true), 0, std::ptr::null_mut());
-        pg_sys::heap_freetuple(tuple);
-        pg_sys::table_close(rel, pg_sys::NoLock as i32);
-        Ok(())
-    }
 }
 
 /// The body of the guard on stream tables and state: statements of others are refused.

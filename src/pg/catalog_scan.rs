@@ -19,6 +19,26 @@ impl Scan {
     /// # Safety
     /// `index` is an index of `catalog` whose first column is `attribute` of it, an oid. There is an active snapshot.
     pub unsafe fn begin(catalog: pg_sys::Oid, index: u32, attribute: i16, oid: pg_sys::Oid) -> Scan {
+        // SAFETY: per the contract.
+        unsafe { Scan::begin_at(pg_sys::GetActiveSnapshot(), catalog, index, attribute, oid) }
+    }
+
+    /// The same through what is committed by now and the own transaction's commands, as PostgreSQL reads its catalogs.
+    ///
+    /// # Safety
+    /// `index` is an index of `catalog` whose first column is `attribute` of it, an oid.
+    pub unsafe fn begin_now(catalog: pg_sys::Oid, index: u32, attribute: i16, oid: pg_sys::Oid) -> Scan {
+        // SAFETY: per the contract; without a snapshot the scan takes that of the catalogs.
+        unsafe { Scan::begin_at(std::ptr::null_mut(), catalog, index, attribute, oid) }
+    }
+
+    unsafe fn begin_at(
+        snapshot: pg_sys::Snapshot,
+        catalog: pg_sys::Oid,
+        index: u32,
+        attribute: i16,
+        oid: pg_sys::Oid,
+    ) -> Scan {
         // SAFETY: per the contract; the scan copies the key.
         unsafe {
             let table = pg_sys::table_open(catalog, pg_sys::AccessShareLock as i32);
@@ -30,7 +50,6 @@ impl Scan {
                 pg_sys::F_OIDEQ.into(),
                 pg_sys::Datum::from(oid),
             );
-            let snapshot = pg_sys::GetActiveSnapshot();
             let scan = pg_sys::systable_beginscan(table, index.into(), true, snapshot, 1, &mut key);
             Scan { table, scan }
         }
@@ -84,6 +103,25 @@ pub unsafe fn row_by_oid<T, R>(
     // SAFETY: per the contract.
     unsafe {
         let scan = Scan::begin(catalog, index, 1, oid);
+        let found = scan.next().map(|tuple| read(fixed_part(tuple)));
+        scan.end();
+        found
+    }
+}
+
+/// As `row_by_oid`, through what is committed by now.
+///
+/// # Safety
+/// As `row_by_oid`, without a snapshot.
+pub unsafe fn row_by_oid_now<T, R>(
+    catalog: pg_sys::Oid,
+    index: u32,
+    oid: pg_sys::Oid,
+    read: impl FnOnce(&T) -> R,
+) -> Option<R> {
+    // SAFETY: per the contract.
+    unsafe {
+        let scan = Scan::begin_now(catalog, index, 1, oid);
         let found = scan.next().map(|tuple| read(fixed_part(tuple)));
         scan.end();
         found

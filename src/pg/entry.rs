@@ -4,7 +4,7 @@
 use pgrx::pg_sys;
 
 use crate::error::Result;
-use crate::pg::{capture, drop_command, event};
+use crate::pg::{capture, changes, drop_command, event, side};
 
 /// Row and TRUNCATE trigger.
 pub fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
@@ -28,4 +28,22 @@ pub fn command(fcinfo: pg_sys::FunctionCallInfo) -> Result<event::Command> {
 pub fn restricted_drop(fcinfo: pg_sys::FunctionCallInfo) -> Result<Vec<drop_command::Object>> {
     // SAFETY: see the module's doc.
     unsafe { drop_command::restricted_drop(fcinfo) }
+}
+
+/// The query of a side table.
+pub fn kept(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
+    // SAFETY: see the module's doc.
+    unsafe { side::kept(fcinfo) }
+}
+
+/// Unconsumed changes.
+pub fn changes(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
+    // SAFETY: see the module's doc.
+    unsafe { changes::changes(fcinfo) }
+}
+
+/// The planner's question about them.
+pub fn expected_rows(fcinfo: pg_sys::FunctionCallInfo) -> Option<pg_sys::Datum> {
+    // SAFETY: see the module's doc.
+    unsafe { changes::expected_rows(fcinfo) }
 }

@@ -1,8 +1,10 @@
 //! Everything that touches PostgreSQL's C interface. The only folder with `unsafe`; decides nothing.
 
+pub mod access;
 pub mod cache;
 pub mod capture;
 pub mod catalog_scan;
+mod changes;
 pub mod columns;
 pub mod compat;
 pub mod deadline;
@@ -17,12 +19,16 @@ pub mod plans;
 pub mod query;
 pub mod relation;
 pub mod report;
+pub mod rights;
+pub mod route;
 pub mod secctx;
 pub mod settings;
+pub mod side;
 pub mod snapshot;
 pub mod spi;
 pub mod statistics;
 pub mod subxact;
+pub mod types;
 pub mod worker;
 
 use pgrx::pg_sys;

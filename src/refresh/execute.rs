@@ -13,13 +13,14 @@ use crate::dvm::{Names, Op};
 use crate::error::{Error, Result};
 use crate::lifecycle::bind;
 use crate::model::{Action, Oid, Outcome, Reason, RefreshMode, Status};
+use crate::pg::access::{Access, with_access};
 use crate::pg::lock::{LockMode, Ours, lock_ours, lock_relation};
 use crate::pg::query::{Analysis, Parsed, analyse};
 use crate::pg::secctx::{Restriction, as_extension, as_user};
 use crate::pg::settings::{NO_POLICIES, with_settings};
 use crate::pg::snapshot::{is_fixed, own_xid, with_transaction_snapshot};
 use crate::pg::spi::{self, Mode};
-use crate::pg::{cache, report, subxact};
+use crate::pg::{cache, report, rights, subxact};
 use crate::refresh::naming;
 use crate::refresh::plan::{Facts, Step, choose};
 use crate::refresh::rebuild::{counts, rebuild};
@@ -299,12 +300,12 @@ fn facts(table: &StreamTable, op: Option<&Op>, full_wanted: bool, sources: &Colu
     if table.status == Status::Uninitialized || facts.reinitialize.is_some() || op.is_none() {
         return Ok(facts);
     }
-    let Some(frontier) = &table.frontier else {
+    let Some(frontier) = table.frontier()? else {
         facts.reinitialize = Some("it has no frontier".into());
         return Ok(facts);
     };
     for source in sources.keys() {
-        let (rows, marks) = cdc::pending(*source, frontier, &table.own_xid, table.epoch)?;
+        let (rows, marks) = cdc::pending(*source, &frontier)?;
         if rows > 0 {
             facts.changed.insert(*source);
             facts.rows += rows;
@@ -349,6 +350,9 @@ impl Run<'_> {
     }
 
     fn differential(&self, op: &Op, names: &Names, changed: &BTreeSet<Oid>) -> Result<Stepped> {
+        if let Some(why) = unreadable(self.table, op) {
+            return Ok(Stepped::Anew(Anew::Full(why)));
+        }
         let sql = match maintenance(op, names, changed) {
             Ok(sql) => sql,
             Err(TooManyChangedInputs(n)) => {
@@ -358,18 +362,23 @@ impl Run<'_> {
         remember_statement(self.table.relid, &sql);
         let table = self.table;
         let frontier = table.frontier.as_deref().ok_or_else(|| Error::Internal("no frontier".into()))?;
+        let epoch = table.epoch.to_string();
+        let planned_once = self.rows > SMALL_DELTA;
+        let access = Access { sources: changed.clone(), expected: planned_once.then_some(self.rows as f64) };
         // A buffer holds every version of a row, also those that nobody was to compute with: 1/x of a row that had x = 0
         // for a moment. If the changes can't be computed, the present contents perhaps can; if not, that is the error.
         let applied = subxact::run(|| {
-            with_settings(NO_POLICIES, || {
-                as_user(table.owner, Restriction::UserCode, || {
-                    let args = cdc::frontier_args(frontier, &table.own_xid, table.epoch.into());
-                    let rows = if self.rows > SMALL_DELTA {
-                        spi::run_once(&sql, &args, Mode::InSnapshot)?
-                    } else {
-                        spi::run(&sql, &args, Mode::InSnapshot)?
-                    };
-                    counts(rows, Action::Differential)
+            with_access(access, || {
+                with_settings(NO_POLICIES, || {
+                    as_user(table.owner, Restriction::UserCode, || {
+                        let args = cdc::frontier_args(frontier, &table.own_xid, &epoch);
+                        let rows = if planned_once {
+                            spi::run_once(&sql, &args, Mode::InSnapshot)?
+                        } else {
+                            spi::run(&sql, &args, Mode::InSnapshot)?
+                        };
+                        counts(rows, Action::Differential)
+                    })
                 })
             })
         });
@@ -390,6 +399,18 @@ impl Run<'_> {
         );
         Ok(Stepped::Anew(Anew::Diverged))
     }
+}
+
+/// Why the stream table's owner may not read the buffers of its sources: he may not read the sources themselves. What is
+/// computed from the tables then tells what he may see, or raises PostgreSQL's own error.
+fn unreadable(table: &StreamTable, op: &Op) -> Option<String> {
+    op.sources().iter().find_map(|(source, columns)| {
+        if !rights::may_select(*source, columns, table.owner) {
+            return Some("its owner may not read all of its sources directly".into());
+        }
+        rights::row_security_applies(*source, table.owner)
+            .then(|| "row security of a source applies to its owner".into())
+    })
 }
 
 /// A plan and the statements prepared for it, of one version of a definition.

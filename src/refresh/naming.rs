@@ -9,6 +9,7 @@ use crate::dvm::{Names, TableNames};
 use crate::error::{Error, Result};
 use crate::model::{Oid, Reason};
 use crate::pg::spi::{self, Arg, Mode};
+use crate::pg::types::column_type;
 use crate::snapshot::shape::TableShape;
 use crate::sqltext;
 
@@ -24,9 +25,14 @@ pub fn names(table: &StreamTable, sources: &BTreeMap<Oid, TableShape>) -> Result
         .map(|(oid, shape)| {
             let columns = shape.columns.iter().map(|c| (c.attnum, sqltext::ident(&c.name))).collect();
             let name = sqltext::qualified(&shape.schema, &shape.name);
-            (*oid, TableNames { name, buffer: cdc::buffer(*oid), columns })
+            let types = shape
+                .columns
+                .iter()
+                .map(|c| Ok((c.attnum, column_type(c.type_oid, c.typmod, c.collation_oid)?)))
+                .collect::<Result<_>>()?;
+            Ok((*oid, TableNames { name, columns, types }))
         })
-        .collect();
+        .collect::<Result<_>>()?;
     Ok(Names {
         tables,
         target: table.quoted(),

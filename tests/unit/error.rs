@@ -41,6 +41,9 @@ fn every() -> Vec<(Error, SqlState)> {
         (Error::NoSnapshot { id: 7 }, UndefinedObject),
         (Error::NoHistory { name: s("\"t\"") }, UndefinedTable),
         (Error::AmbiguousName { name: s("t"), found: s("a.t, b.t") }, InvalidParameterValue),
+        (Error::OnlyInRefresh, InsufficientPrivilege),
+        (Error::StaleImage { what: s("x") }, ObjectNotInPrerequisiteState),
+        (Error::BufferMissing { source_oid: 7 }, ObjectNotInPrerequisiteState),
     ]
 }
 
@@ -71,6 +74,9 @@ fn place(error: &Error) -> usize {
         Error::NoSnapshot { .. } => 21,
         Error::NoHistory { .. } => 22,
         Error::AmbiguousName { .. } => 23,
+        Error::OnlyInRefresh => 24,
+        Error::StaleImage { .. } => 25,
+        Error::BufferMissing { .. } => 26,
     }
 }
 

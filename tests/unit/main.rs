@@ -7,6 +7,7 @@ mod diff;
 mod docs;
 mod error;
 mod findings;
+mod images;
 mod layering;
 mod properties;
 mod renames;
