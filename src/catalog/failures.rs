@@ -27,6 +27,15 @@ pub fn count(number: i64) -> Result<()> {
     Ok(())
 }
 
+/// Notes that stay by themselves; older ones become one together.
+const KEEP: i64 = 1_000;
+
+/// Keeps the notes few. How many failures there were stays true.
+pub fn prune() -> Result<()> {
+    let sql = include_str!("../../sql/queries/retain_failures.sql");
+    spi::run_once(sql, &[Arg::Int(KEEP)], Mode::Fresh).map(|_| ())
+}
+
 /// Forgets all of them; how many there were.
 pub fn forget() -> Result<i64> {
     let counted = spi::run(

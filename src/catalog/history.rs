@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::catalog::stream_tables::StreamTable;
 use crate::error::Result;
 use crate::model::Outcome;
+use crate::pg::guc::Retention;
 use crate::pg::spi::{self, Arg, Mode};
 
 /// A refresh that changed something, `took` long until now.
@@ -57,15 +58,19 @@ pub fn event(table: &StreamTable, event: &Event) -> Result<()> {
     Ok(())
 }
 
-/// Removes rows older than the newest `keep` of each stream table, but never a suspension's or a failure's newest.
-pub fn prune(keep: i64) -> Result<()> {
-    spi::run(
-        "DELETE FROM pgtrickle.pgt_refresh_history h USING (\
-           SELECT id, pg_catalog.row_number() OVER (PARTITION BY relid, status ORDER BY id DESC) AS n \
-           FROM pgtrickle.pgt_refresh_history) o \
-         WHERE o.id = h.id AND o.n > $1",
-        &[Arg::Int(keep)],
+/// Removes what the policy does not keep, the oldest first and at most `batch` rows; returns how many.
+pub fn prune(policy: &Retention, batch: i64) -> Result<i64> {
+    let rows = spi::run_once(
+        include_str!("../../sql/queries/retain_history.sql"),
+        &[
+            Arg::Int(policy.history_keep_last.into()),
+            Arg::Int(policy.history_max_age.into()),
+            Arg::Int(batch),
+        ],
         Mode::Fresh,
     )?;
-    Ok(())
+    match rows.first() {
+        Some(mut row) => row.parse(0),
+        None => Ok(0),
+    }
 }

@@ -40,9 +40,12 @@ static EXCLUDED_COLUMNS: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(c"_source_dataset_id, _ingested_at, _source_url"));
 static RESOURCE_IDENTITY: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static RENAME_THRESHOLD: GucSetting<f64> = GucSetting::<f64>::new(DEFAULT_THRESHOLD);
-static SNAPSHOT_MAX_AGE_DAYS: GucSetting<i32> = GucSetting::<i32>::new(0);
+static SNAPSHOT_MAX_AGE_DAYS: GucSetting<i32> = GucSetting::<i32>::new(90);
 static SNAPSHOT_KEEP_LAST: GucSetting<i32> = GucSetting::<i32>::new(10);
 static REQUIRE_TRIGGER: GucSetting<bool> = GucSetting::<bool>::new(true);
+static SNAPSHOT_MAX_DROPPED: GucSetting<i32> = GucSetting::<i32>::new(20_000);
+static HISTORY_MAX_AGE_DAYS: GucSetting<i32> = GucSetting::<i32>::new(90);
+static HISTORY_KEEP_LAST: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 static MAX_FAILURES: GucSetting<i32> = GucSetting::<i32>::new(10);
 
 /// Defines all settings.
@@ -150,8 +153,8 @@ fn register_snapshots() {
     );
     GucRegistry::define_int_guc(
         c"pg_trickle.snapshot_max_age",
-        c"Age in days after which the scheduler removes schema snapshots; 0 never removes any.",
-        c"The newest ones of each table stay: see pg_trickle.snapshot_keep_last.",
+        c"Age in days after which the scheduler removes schema snapshots; 0 removes none for its age.",
+        c"The newest ones of each table that is there stay: see pg_trickle.snapshot_keep_last.",
         &SNAPSHOT_MAX_AGE_DAYS,
         0,
         100_000,
@@ -165,6 +168,36 @@ fn register_snapshots() {
         &SNAPSHOT_KEEP_LAST,
         1,
         1_000_000,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"pg_trickle.snapshot_max_dropped",
+        c"Schema snapshots of tables that are gone which the scheduler keeps at most; 0 sets no limit.",
+        c"",
+        &SNAPSHOT_MAX_DROPPED,
+        0,
+        i32::MAX,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"pg_trickle.history_max_age",
+        c"Age in days after which the scheduler removes refresh history; 0 removes none for its age.",
+        c"The newest row of each stream table and status stays.",
+        &HISTORY_MAX_AGE_DAYS,
+        0,
+        100_000,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"pg_trickle.history_keep_last",
+        c"Rows of refresh history that the scheduler keeps of each stream table and status at most.",
+        c"And of all stream tables that are gone together.",
+        &HISTORY_KEEP_LAST,
+        1,
+        i32::MAX,
         GucContext::Sighup,
         GucFlags::default(),
     );
@@ -244,8 +277,26 @@ pub fn rename_threshold() -> f64 {
     RENAME_THRESHOLD.get()
 }
 
-/// Age in days after which snapshots go, and how many of each table stay; none when nothing is to go.
-pub fn snapshot_retention() -> Option<(i32, i32)> {
-    let days = SNAPSHOT_MAX_AGE_DAYS.get();
-    (days > 0).then(|| (SNAPSHOT_KEEP_LAST.get(), days))
+/// What the scheduler keeps for a while only. Ages in days and limits: 0 is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    pub snapshot_max_age: i32,
+    /// Of each table, whatever their age.
+    pub snapshot_keep_last: i32,
+    /// Of tables that are gone, all together.
+    pub snapshot_max_dropped: i32,
+    pub history_max_age: i32,
+    /// Of each stream table and status.
+    pub history_keep_last: i32,
+}
+
+/// What the scheduler keeps for a while only.
+pub fn retention() -> Retention {
+    Retention {
+        snapshot_max_age: SNAPSHOT_MAX_AGE_DAYS.get(),
+        snapshot_keep_last: SNAPSHOT_KEEP_LAST.get(),
+        snapshot_max_dropped: SNAPSHOT_MAX_DROPPED.get(),
+        history_max_age: HISTORY_MAX_AGE_DAYS.get(),
+        history_keep_last: HISTORY_KEEP_LAST.get(),
+    }
 }

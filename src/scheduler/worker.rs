@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::catalog::history::{self, Event};
-use crate::catalog::{dependencies, stream_tables};
+use crate::catalog::{dependencies, failures, stream_tables};
 use crate::evolve;
 use crate::model::{Oid, Status};
 use crate::pg::{cache, guc, report, secctx, worker};
@@ -18,16 +18,16 @@ use crate::snapshot::retention;
 /// First wait after a failure and the longest.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(600) };
 
-/// Rows of history kept per stream table and status.
-const KEEP_HISTORY: i64 = 10_000;
 /// Time between two prunings.
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+/// Rows that one transaction removes at most. Where there were more, the next round goes on.
+const PRUNE_BATCH: i64 = 10_000;
 
 /// What the worker remembers between ticks; everything else is in the catalog.
 pub struct Scheduler {
     claimed: bool,
-    /// When it pruned last, and by which policy for schema snapshots: a new one counts at once.
-    pruned: Option<(Instant, Option<(i32, i32)>)>,
+    /// When all was pruned last, and by which policy: a new one counts at once.
+    pruned: Option<(Instant, guc::Retention)>,
     tables: BTreeMap<Oid, Memory>,
 }
 
@@ -89,23 +89,23 @@ impl Scheduler {
 
     /// Removes what is kept for a while only.
     fn prune(&mut self) {
-        let policy = guc::snapshot_retention();
+        let policy = guc::retention();
         if self.pruned.is_some_and(|(at, by)| by == policy && at.elapsed() < PRUNE_EVERY) {
             return;
         }
-        self.pruned = Some((Instant::now(), policy));
         let done = worker::transaction("pruning history and schema snapshots", || {
             secctx::as_extension(|| {
-                history::prune(KEEP_HISTORY)?;
-                if let Some((keep_last, days)) = policy {
-                    retention::prune(Some(keep_last), Some(&format!("{days} days")))?;
-                }
-                Ok(())
+                failures::prune()?;
+                let history = history::prune(&policy, PRUNE_BATCH)?;
+                Ok(history.max(retention::enforce(&policy, PRUNE_BATCH)?))
             })
         });
-        if let Err(message) = done {
-            report::log(&format!("pgtrickle worker: {message}"));
+        match done {
+            Ok(most) if most >= PRUNE_BATCH => return,
+            Ok(_) => {}
+            Err(message) => report::log(&format!("pgtrickle worker: {message}")),
         }
+        self.pruned = Some((Instant::now(), policy));
     }
 
     fn refresh_due(&mut self) {

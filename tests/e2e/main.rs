@@ -36,6 +36,7 @@ mod evidence_sources;
 mod evidence_values;
 mod evidence_waits;
 mod full;
+mod growth;
 mod hostile_path;
 mod invariants;
 mod joins;
