@@ -3,6 +3,8 @@
 
 use thiserror::Error;
 
+use crate::model::original::Original;
+
 /// SQLSTATEs in use, by PostgreSQL's own condition names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SqlState {
@@ -54,7 +56,18 @@ pub enum Error {
     Refused { reason: &'static str, what: String, hint: String },
     /// PostgreSQL refused the query.
     #[error("{message}")]
-    Query { message: String, code: i32, reason: &'static str, detail: Option<String>, hint: String },
+    Query {
+        message: String,
+        code: i32,
+        reason: &'static str,
+        detail: Option<String>,
+        hint: String,
+        /// As PostgreSQL raised it: its CONTEXT, names and place stay.
+        original: Option<Box<Original>>,
+    },
+    /// An error that is not ours and passes as it is.
+    #[error("{}", .0.message)]
+    Passed(Box<Original>),
     /// Wider than can be kept.
     #[error("the defining query has {columns} columns, at most {limit} can be kept")]
     TooManyColumns { columns: usize, limit: usize },
@@ -121,6 +134,9 @@ pub enum Error {
     /// Tables of several schemas fit.
     #[error("{name} is the name of several tables")]
     AmbiguousName { name: String, found: String },
+    /// The texts of another encoding are no strings of ours.
+    #[error("pgtrickle needs a database with encoding UTF8, this one has {found}")]
+    Encoding { found: String },
     /// A bug, or a catalog that somebody edited.
     #[error("pgtrickle internal error: {0}")]
     Internal(String),
@@ -135,9 +151,10 @@ impl Error {
             Error::Suspended { .. } | Error::DirectWrite { .. } | Error::Diverged { .. } => {
                 ObjectNotInPrerequisiteState
             }
-            Error::Refused { .. } | Error::NotDifferential { .. } | Error::BadSource { .. } => {
-                FeatureNotSupported
-            }
+            Error::Refused { .. }
+            | Error::NotDifferential { .. }
+            | Error::BadSource { .. }
+            | Error::Encoding { .. } => FeatureNotSupported,
             Error::BadArgument { .. } => InvalidParameterValue,
             Error::NotASelect { .. } => SyntaxError,
             Error::ReservedSchema { .. } | Error::Privilege { .. } | Error::OnlyInRefresh => {
@@ -149,6 +166,7 @@ impl Error {
             Error::ProtectedObject { .. } => ObjectNotInPrerequisiteState,
             Error::Dependents { .. } => DependentObjectsStillExist,
             Error::Query { code, .. } => Native(*code),
+            Error::Passed(original) => Native(original.code),
             Error::TooManyColumns { .. } => ProgramLimitExceeded,
             Error::LockNotAvailable { .. } => LockNotAvailable,
             Error::OutOfTime => QueryCanceled,
@@ -159,7 +177,16 @@ impl Error {
         }
     }
 
-    /// DETAIL: starts with the stable word `reason=...`.
+    /// The error that it was made of, if PostgreSQL or users' code raised one.
+    pub fn original(&self) -> Option<&Original> {
+        match self {
+            Error::Query { original, .. } => original.as_deref(),
+            Error::Passed(original) => Some(original),
+            _ => None,
+        }
+    }
+
+    /// DETAIL, empty for none: starts with the stable word `reason=...`.
     pub fn detail(&self) -> String {
         match self {
             Error::NotAStreamTable { .. } => "reason=NOT_A_STREAM_TABLE.".into(),
@@ -183,6 +210,7 @@ impl Error {
                 Some(detail) => format!("reason={reason}: {detail}"),
                 None => format!("reason={reason}."),
             },
+            Error::Passed(original) => original.detail.clone().unwrap_or_else(String::new),
             Error::TooManyColumns { .. } => "reason=TOO_MANY_COLUMNS.".into(),
             Error::OnlyInRefresh => "reason=ONLY_IN_REFRESH.".into(),
             Error::StaleImage { .. } => "reason=STALE_IMAGE.".into(),
@@ -193,11 +221,12 @@ impl Error {
             Error::NoSnapshot { .. } => "reason=SNAPSHOT_NOT_FOUND.".into(),
             Error::NoHistory { .. } => "reason=NO_HISTORY.".into(),
             Error::AmbiguousName { found, .. } => format!("reason=AMBIGUOUS_NAME: {found}."),
+            Error::Encoding { .. } => "reason=ENCODING.".into(),
             Error::Internal(_) => "reason=INTERNAL.".into(),
         }
     }
 
-    /// HINT: the next command to type.
+    /// HINT, empty for none: the next command to type.
     pub fn hint(&self) -> String {
         match self {
             Error::NotAStreamTable { .. } => "List them with SELECT * FROM pgtrickle.stream_tables.".into(),
@@ -208,6 +237,7 @@ impl Error {
             | Error::Privilege { hint, .. }
             | Error::Query { hint, .. }
             | Error::ProtectedObject { hint, .. } => hint.clone(),
+            Error::Passed(original) => original.hint.clone().unwrap_or_else(String::new),
             Error::TooManyColumns { .. } => "Select fewer columns.".into(),
             Error::NotDifferential { .. } => {
                 "Use refresh_mode => 'auto' or 'full', or rewrite the query without it.".into()
@@ -251,6 +281,9 @@ impl Error {
                  SELECT * FROM pgtrickle.capture_baseline() records the tables that are there now.".into()
             }
             Error::AmbiguousName { .. } => "Pass the name with its schema.".into(),
+            Error::Encoding { .. } => {
+                "Dump it and restore it into a database made with CREATE DATABASE ... TEMPLATE template0 ENCODING 'UTF8'.".into()
+            }
             Error::Internal(_) => "Please report it with the statement that led to it.".into(),
         }
     }

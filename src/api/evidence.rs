@@ -14,6 +14,7 @@ use crate::catalog::failures;
 use crate::drift::account::Gate;
 use crate::error::Error;
 use crate::monitor::drift;
+use crate::pg::foreign::boundary;
 use crate::pg::names;
 use crate::pg::secctx::{as_extension, current_user};
 use crate::pg::snapshot::with_transaction_snapshot;
@@ -27,7 +28,7 @@ CREATE FUNCTION pgtrickle._snapshot_columns(shape text, profile text) RETURNS js
 LANGUAGE c SET search_path = pg_catalog, pg_temp AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 pub(super) fn snapshot_columns(shape: &str, profile: &str) -> Result<JsonB, ErrorReport> {
-    Ok(JsonB(show::columns(&TableShape::from_json(shape)?, &TableProfile::from_json(profile)?)))
+    boundary(|| Ok(JsonB(show::columns(&TableShape::from_json(shape)?, &TableProfile::from_json(profile)?))))
 }
 
 /// For the view `schema_snapshots`.
@@ -36,7 +37,7 @@ CREATE FUNCTION pgtrickle._snapshot_details(shape text) RETURNS jsonb IMMUTABLE 
 LANGUAGE c SET search_path = pg_catalog, pg_temp AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 pub(super) fn snapshot_details(shape: &str) -> Result<JsonB, ErrorReport> {
-    Ok(JsonB(show::details(&TableShape::from_json(shape)?)))
+    boundary(|| Ok(JsonB(show::details(&TableShape::from_json(shape)?))))
 }
 
 /// One text for the set of a relation's column names.
@@ -47,7 +48,7 @@ COMMENT ON FUNCTION pgtrickle.schema_hash IS
   'A hash of the set of column names, whatever their order and types, without pg_trickle.snapshot_excluded_columns.';
 "#)]
 fn schema_hash(relation: pg_sys::Oid) -> Result<String, ErrorReport> {
-    Ok(as_extension(|| schema_hash_of(relation.to_u32()))?)
+    boundary(|| as_extension(|| schema_hash_of(relation.to_u32())))
 }
 
 /// Records tables that are alive.
@@ -66,15 +67,17 @@ fn capture_baseline(
     TableIterator<'static, (name!(captured, i32), name!(skipped, i32), name!(remaining, i32))>,
     ErrorReport,
 > {
-    let limit = given(limit, "limit")?;
-    let most = usize::try_from(limit).map_err(|_| Error::BadArgument {
-        argument: "limit",
-        value: limit.to_string(),
-        hint: "Pass the number of snapshots to take at most.".into(),
-    })?;
-    let pass = as_extension(|| baseline::run(most))?;
-    let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
-    Ok(TableIterator::once((count(pass.captured), count(pass.skipped), count(pass.remaining))))
+    boundary(|| {
+        let limit = given(limit, "limit")?;
+        let most = usize::try_from(limit).map_err(|_| Error::BadArgument {
+            argument: "limit",
+            value: limit.to_string(),
+            hint: "Pass the number of snapshots to take at most.".into(),
+        })?;
+        let pass = as_extension(|| baseline::run(most))?;
+        let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+        Ok(TableIterator::once((count(pass.captured), count(pass.skipped), count(pass.remaining))))
+    })
 }
 
 /// Removes old snapshots.
@@ -86,24 +89,24 @@ COMMENT ON FUNCTION pgtrickle.prune_snapshots IS
   'Removes schema snapshots that are neither among the newest keep_last of their table nor younger than older_than. The newest one stays.';
 "#)]
 fn prune_snapshots(keep_last: Option<i32>, older_than: Option<Interval>) -> Result<i64, ErrorReport> {
-    if let Some(keep) = keep_last.filter(|keep| *keep < 1) {
-        return Err(Error::BadArgument {
-            argument: "keep_last",
-            value: keep.to_string(),
-            hint: "Pass 1 or more: the newest snapshot of a table always stays.".into(),
+    boundary(|| {
+        if let Some(keep) = keep_last.filter(|keep| *keep < 1) {
+            return Err(Error::BadArgument {
+                argument: "keep_last",
+                value: keep.to_string(),
+                hint: "Pass 1 or more: the newest snapshot of a table always stays.".into(),
+            });
         }
-        .into());
-    }
-    if let Some(age) = older_than.as_ref().filter(|age| age.as_micros() < 0) {
-        return Err(Error::BadArgument {
-            argument: "older_than",
-            value: interval_text(age),
-            hint: "Pass an age such as '90 days'.".into(),
+        if let Some(age) = older_than.as_ref().filter(|age| age.as_micros() < 0) {
+            return Err(Error::BadArgument {
+                argument: "older_than",
+                value: interval_text(age),
+                hint: "Pass an age such as '90 days'.".into(),
+            });
         }
-        .into());
-    }
-    let age = older_than.as_ref().map(interval_text);
-    Ok(as_extension(|| retention::prune(keep_last, age.as_deref()))?)
+        let age = older_than.as_ref().map(interval_text);
+        as_extension(|| retention::prune(keep_last, age.as_deref()))
+    })
 }
 
 /// Forgets failures that somebody has looked into.
@@ -115,7 +118,7 @@ COMMENT ON FUNCTION pgtrickle.forget_capture_failures IS
   'Clears what health_check() says of snapshots that could not be taken; returns how many there were.';
 "#)]
 fn forget_capture_failures() -> Result<i64, ErrorReport> {
-    Ok(as_extension(failures::forget)?)
+    boundary(|| as_extension(failures::forget))
 }
 
 /// Reads the snapshots as they are at one moment: others may add some, or remove some that are needed yet.
@@ -152,13 +155,15 @@ fn diff_snapshots(
     >,
     ErrorReport,
 > {
-    let (before, after) = (given(before, "before")?, given(after, "after")?);
-    let found = account(|| drift::diff_snapshots(before, after))?;
-    let rows = found.into_iter().map(|f| {
-        let severity = f.severity.word().to_string();
-        (f.change.to_string(), f.column, f.before, f.after, severity, f.similarity, f.detail)
-    });
-    Ok(TableIterator::new(rows))
+    boundary(|| {
+        let (before, after) = (given(before, "before")?, given(after, "after")?);
+        let found = account(|| drift::diff_snapshots(before, after))?;
+        let rows = found.into_iter().map(|f| {
+            let severity = f.severity.word().to_string();
+            (f.change.to_string(), f.column, f.before, f.after, severity, f.similarity, f.detail)
+        });
+        Ok(TableIterator::new(rows))
+    })
 }
 
 /// The history of one table.
@@ -187,26 +192,28 @@ fn schema_history(
     >,
     ErrorReport,
 > {
-    let relation = given(relation, "relation")?;
-    // The caller's own search_path decides what a bare name means, so it is not pinned for this function.
-    let path = names::search_path();
-    let told = account(|| {
-        let (schema, name) = match names::split(relation)?.as_slice() {
-            [name] => (drift::resolve(name, &path)?, name.clone()),
-            [schema, name] => (schema.clone(), name.clone()),
-            _ => return Err(bad_name(relation)),
-        };
-        let told = drift::history(&schema, &name)?;
-        if told.is_empty() {
-            return Err(Error::NoHistory { name: crate::sqltext::display(&schema, &name) });
-        }
-        Ok(told)
-    })?;
-    let rows = told
-        .into_iter()
-        .map(|t| Ok((timestamp(t.at)?, t.actor, t.what, t.command, t.table, t.snapshot)))
-        .collect::<Result<Vec<_>, Error>>()?;
-    Ok(TableIterator::new(rows))
+    boundary(|| {
+        let relation = given(relation, "relation")?;
+        // The caller's own search_path decides what a bare name means, so it is not pinned for this function.
+        let path = names::search_path();
+        let told = account(|| {
+            let (schema, name) = match names::split(relation)?.as_slice() {
+                [name] => (drift::resolve(name, &path)?, name.clone()),
+                [schema, name] => (schema.clone(), name.clone()),
+                _ => return Err(bad_name(relation)),
+            };
+            let told = drift::history(&schema, &name)?;
+            if told.is_empty() {
+                return Err(Error::NoHistory { name: crate::sqltext::display(&schema, &name) });
+            }
+            Ok(told)
+        })?;
+        let rows = told
+            .into_iter()
+            .map(|t| Ok((timestamp(t.at)?, t.actor, t.what, t.command, t.table, t.snapshot)))
+            .collect::<Result<Vec<_>, Error>>()?;
+        Ok(TableIterator::new(rows))
+    })
 }
 
 fn bad_name(name: &str) -> Error {
@@ -251,17 +258,19 @@ fn drift_report(
     >,
     ErrorReport,
 > {
-    let since = pg_sys::TimestampTz::from(given(since, "since")?);
-    let tallies = account(|| drift::report(since))?;
-    let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-    let rows = tallies.into_iter().map(move |t| {
-        let gate = t.gate.map(|g| g.word().to_string());
-        let (class, severity) = (t.class.word().to_string(), t.severity.word().to_string());
-        let abstained = words(t.abstained);
-        let pairing = t.pairing.word().to_string();
-        (pairing, class, severity, gate, count(t.pairs), count(t.relations), abstained, t.examples)
-    });
-    Ok(TableIterator::new(rows))
+    boundary(|| {
+        let since = pg_sys::TimestampTz::from(given(since, "since")?);
+        let tallies = account(|| drift::report(since))?;
+        let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let rows = tallies.into_iter().map(move |t| {
+            let gate = t.gate.map(|g| g.word().to_string());
+            let (class, severity) = (t.class.word().to_string(), t.severity.word().to_string());
+            let abstained = words(t.abstained);
+            let pairing = t.pairing.word().to_string();
+            (pairing, class, severity, gate, count(t.pairs), count(t.relations), abstained, t.examples)
+        });
+        Ok(TableIterator::new(rows))
+    })
 }
 
 fn words(gates: impl IntoIterator<Item = Gate>) -> Vec<String> {
@@ -297,27 +306,29 @@ pub(super) fn verdicts() -> Result<
     >,
     ErrorReport,
 > {
-    let user = current_user();
-    let rows = account(|| drift::verdicts(user))?
-        .into_iter()
-        .map(|v| {
-            let j = v.judgement;
-            Ok((
-                timestamp(v.at)?,
-                v.schema,
-                v.table,
-                v.pairing.to_string(),
-                v.link.to_string(),
-                v.before,
-                v.after,
-                j.class.word().to_string(),
-                j.severity.word().to_string(),
-                j.gate.map(|g| g.word().to_string()),
-                words(j.exonerated_by),
-                words(j.abstained),
-                v.evidence,
-            ))
-        })
-        .collect::<Result<Vec<_>, Error>>()?;
-    Ok(TableIterator::new(rows))
+    boundary(|| {
+        let user = current_user();
+        let rows = account(|| drift::verdicts(user))?
+            .into_iter()
+            .map(|v| {
+                let j = v.judgement;
+                Ok((
+                    timestamp(v.at)?,
+                    v.schema,
+                    v.table,
+                    v.pairing.to_string(),
+                    v.link.to_string(),
+                    v.before,
+                    v.after,
+                    j.class.word().to_string(),
+                    j.severity.word().to_string(),
+                    j.gate.map(|g| g.word().to_string()),
+                    words(j.exonerated_by),
+                    words(j.abstained),
+                    v.evidence,
+                ))
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        Ok(TableIterator::new(rows))
+    })
 }

@@ -13,6 +13,7 @@ use crate::evolve;
 use crate::lifecycle::{self, Request};
 use crate::model::{Oid, RefreshMode, Status};
 use crate::monitor;
+use crate::pg::foreign::boundary;
 use crate::pg::secctx::{as_extension, current_user};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::refresh;
@@ -92,15 +93,17 @@ fn create_stream_table(
     refresh_mode: Option<&str>,
     initialize: Option<bool>,
 ) -> Result<pg_sys::Oid, ErrorReport> {
-    let schedule = schedule_of(schedule)?;
-    let request = Request {
-        name: given(name, "name")?,
-        query: given(query, "query")?,
-        schedule: schedule.as_deref(),
-        mode: mode_of(given(refresh_mode, "refresh_mode")?)?,
-        initialize: given(initialize, "initialize")?,
-    };
-    Ok(pg_sys::Oid::from(lifecycle::create(&request)?))
+    boundary(|| {
+        let schedule = schedule_of(schedule)?;
+        let request = Request {
+            name: given(name, "name")?,
+            query: given(query, "query")?,
+            schedule: schedule.as_deref(),
+            mode: mode_of(given(refresh_mode, "refresh_mode")?)?,
+            initialize: given(initialize, "initialize")?,
+        };
+        Ok(pg_sys::Oid::from(lifecycle::create(&request)?))
+    })
 }
 
 /// Brings a stream table, and those that it reads, up to date.
@@ -126,17 +129,20 @@ fn refresh_stream_table(
     >,
     ErrorReport,
 > {
-    let started = Instant::now();
-    let table = owned(stream_table)?;
-    let mode = mode_of(given(mode, "mode")?)?;
-    if mode == RefreshMode::Differential && !table.differential {
-        let construct = table.full_reasons.join("; ");
-        return Err(Error::NotDifferential { construct }.into());
-    }
-    let outcome = refresh::refresh(table.relid, mode == RefreshMode::Full)?;
-    let took = Interval::from_micros(i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX));
-    let row = (outcome.action.word().to_string(), outcome.inserted, outcome.updated, outcome.deleted, took);
-    Ok(TableIterator::once(row))
+    boundary(|| {
+        let started = Instant::now();
+        let table = owned(stream_table)?;
+        let mode = mode_of(given(mode, "mode")?)?;
+        if mode == RefreshMode::Differential && !table.differential {
+            let construct = table.full_reasons.join("; ");
+            return Err(Error::NotDifferential { construct });
+        }
+        let outcome = lifecycle::refreshing(|| refresh::refresh(table.relid, mode == RefreshMode::Full))?;
+        let took = Interval::from_micros(i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX));
+        let row =
+            (outcome.action.word().to_string(), outcome.inserted, outcome.updated, outcome.deleted, took);
+        Ok(TableIterator::once(row))
+    })
 }
 
 /// Drops a stream table.
@@ -145,7 +151,7 @@ CREATE FUNCTION pgtrickle.drop_stream_table(stream_table regclass, cascade boole
 LANGUAGE c SET search_path = pg_catalog, pg_temp AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn drop_stream_table(stream_table: Option<pg_sys::Oid>, cascade: Option<bool>) -> Result<(), ErrorReport> {
-    Ok(lifecycle::drop_stream_table(&owned(stream_table)?, given(cascade, "cascade")?)?)
+    boundary(|| lifecycle::drop_stream_table(&owned(stream_table)?, given(cascade, "cascade")?))
 }
 
 /// Sets schedule and mode. Both are always set: NULL as schedule means by hand.
@@ -160,9 +166,11 @@ fn alter_stream_table(
     schedule: Option<Interval>,
     refresh_mode: Option<&str>,
 ) -> Result<(), ErrorReport> {
-    let table = owned(stream_table)?;
-    let mode = refresh_mode.map(mode_of).transpose()?.unwrap_or(table.mode);
-    Ok(lifecycle::alter(&table, schedule_of(schedule)?.as_deref(), mode)?)
+    boundary(|| {
+        let table = owned(stream_table)?;
+        let mode = refresh_mode.map(mode_of).transpose()?.unwrap_or(table.mode);
+        lifecycle::alter(&table, schedule_of(schedule)?.as_deref(), mode)
+    })
 }
 
 /// Replaces the query.
@@ -189,9 +197,11 @@ fn alter_stream_table_query(
     >,
     ErrorReport,
 > {
-    let outcome = evolve::alter_query(&owned(stream_table)?, given(query, "query")?)?;
-    let row = (outcome.action.word().to_string(), outcome.inserted, outcome.updated, outcome.deleted);
-    Ok(TableIterator::once(row))
+    boundary(|| {
+        let outcome = evolve::alter_query(&owned(stream_table)?, given(query, "query")?)?;
+        let row = (outcome.action.word().to_string(), outcome.inserted, outcome.updated, outcome.deleted);
+        Ok(TableIterator::once(row))
+    })
 }
 
 /// Stops refreshing.
@@ -200,8 +210,10 @@ CREATE FUNCTION pgtrickle.suspend_stream_table(stream_table regclass) RETURNS vo
 LANGUAGE c SET search_path = pg_catalog, pg_temp AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn suspend_stream_table(stream_table: Option<pg_sys::Oid>) -> Result<(), ErrorReport> {
-    let table = owned(stream_table)?;
-    Ok(lifecycle::locked(table.relid, evolve::suspend_by_hand)?)
+    boundary(|| {
+        let table = owned(stream_table)?;
+        lifecycle::locked(table.relid, evolve::suspend_by_hand)
+    })
 }
 
 /// Goes on refreshing.
@@ -210,8 +222,10 @@ CREATE FUNCTION pgtrickle.resume_stream_table(stream_table regclass) RETURNS voi
 LANGUAGE c SET search_path = pg_catalog, pg_temp AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn resume_stream_table(stream_table: Option<pg_sys::Oid>) -> Result<(), ErrorReport> {
-    let table = owned(stream_table)?;
-    Ok(lifecycle::run_as_caller(|| lifecycle::locked(table.relid, evolve::resume))?)
+    boundary(|| {
+        let table = owned(stream_table)?;
+        lifecycle::run_as_caller(|| lifecycle::locked(table.relid, evolve::resume))
+    })
 }
 
 /// How a stream table is kept.
@@ -222,14 +236,16 @@ LANGUAGE c SET search_path = pg_catalog, pg_temp AS '@MODULE_PATHNAME@', '@FUNCT
 fn explain_refresh(
     stream_table: Option<pg_sys::Oid>,
 ) -> Result<TableIterator<'static, (name!(step, String), name!(detail, String))>, ErrorReport> {
-    let table = owned(stream_table)?;
-    let rows = as_extension(|| {
-        if table.status == Status::Suspended {
-            return Err(refresh::suspended(&table));
-        }
-        monitor::explain::explain(&table, refresh::plan_of(&table)?.as_ref())
-    })?;
-    Ok(TableIterator::new(rows))
+    boundary(|| {
+        let table = owned(stream_table)?;
+        let rows = as_extension(|| {
+            if table.status == Status::Suspended {
+                return Err(refresh::suspended(&table));
+            }
+            monitor::explain::explain(&table, refresh::plan_of(&table)?.as_ref())
+        })?;
+        Ok(TableIterator::new(rows))
+    })
 }
 
 /// What needs attention.
@@ -242,8 +258,10 @@ fn health_check() -> Result<
     TableIterator<'static, (name!(check, String), name!(status, String), name!(detail, String))>,
     ErrorReport,
 > {
-    let user = current_user();
-    Ok(TableIterator::new(as_extension(|| monitor::health::check(user))?))
+    boundary(|| {
+        let user = current_user();
+        Ok(TableIterator::new(as_extension(|| monitor::health::check(user))?))
+    })
 }
 
 /// Has a stream table changes to consume? For the view `stream_tables`.
@@ -252,10 +270,14 @@ CREATE FUNCTION pgtrickle._pending(stream_table oid) RETURNS boolean STRICT
 LANGUAGE c SET search_path = pg_catalog, pg_temp AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 pub(super) fn pending(stream_table: pg_sys::Oid) -> Result<bool, ErrorReport> {
-    Ok(as_extension(|| match stream_tables::find(stream_table.to_u32())? {
-        Some(table) => crate::pg::snapshot::with_transaction_snapshot(|| monitor::buffers::pending(&table)),
-        None => Ok(false),
-    })?)
+    boundary(|| {
+        as_extension(|| match stream_tables::find(stream_table.to_u32())? {
+            Some(table) => {
+                crate::pg::snapshot::with_transaction_snapshot(|| monitor::buffers::pending(&table))
+            }
+            None => Ok(false),
+        })
+    })
 }
 
 /// Buffers of the sources that the caller can read. For the view `change_buffers`.
@@ -271,10 +293,12 @@ pub(super) fn change_buffers() -> Result<
     >,
     ErrorReport,
 > {
-    let user = current_user();
-    let buffers = as_extension(|| monitor::buffers::list(user))?;
-    let rows = buffers
-        .into_iter()
-        .map(|b| (pg_sys::Oid::from(b.source), b.rows, b.bytes, b.oldest.map(|xid| xid.to_string())));
-    Ok(TableIterator::new(rows.collect::<Vec<_>>()))
+    boundary(|| {
+        let user = current_user();
+        let buffers = as_extension(|| monitor::buffers::list(user))?;
+        let rows = buffers
+            .into_iter()
+            .map(|b| (pg_sys::Oid::from(b.source), b.rows, b.bytes, b.oldest.map(|xid| xid.to_string())));
+        Ok(TableIterator::new(rows.collect::<Vec<_>>()))
+    })
 }

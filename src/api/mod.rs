@@ -3,6 +3,7 @@
 
 mod evidence;
 mod functions;
+mod install;
 mod side;
 mod triggers;
 

@@ -6,6 +6,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 use crate::pg::entry;
+use crate::pg::foreign::boundary;
 
 /// What a side table's query returns: its own rows.
 #[pg_extern(sql = r#"
@@ -14,7 +15,7 @@ LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 GRANT EXECUTE ON FUNCTION pgtrickle_internal.kept TO PUBLIC;
 "#, requires = ["catalog"])]
 fn kept(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
-    Ok(entry::kept(fcinfo)?)
+    boundary(|| entry::kept(fcinfo))
 }
 
 /// Tells the planner how many rows `changes` returns.
@@ -35,5 +36,5 @@ ROWS 1000 SUPPORT pgtrickle_internal.expected_rows LANGUAGE c AS '@MODULE_PATHNA
 GRANT EXECUTE ON FUNCTION pgtrickle_internal.changes TO PUBLIC;
 "#, requires = ["catalog", expected_rows])]
 fn changes(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
-    Ok(entry::changes(fcinfo)?)
+    boundary(|| entry::changes(fcinfo))
 }

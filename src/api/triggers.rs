@@ -5,13 +5,14 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 use crate::pg::entry;
+use crate::pg::foreign::boundary;
 
 /// Row and TRUNCATE trigger on sources.
 #[pg_extern(sql = r#"
 CREATE FUNCTION pgtrickle._capture() RETURNS trigger LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
-    Ok(entry::capture(fcinfo)?)
+    boundary(|| entry::capture(fcinfo))
 }
 
 /// Guard on stream tables and their state.
@@ -19,7 +20,7 @@ fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
 CREATE FUNCTION pgtrickle._guard() RETURNS trigger LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn guard(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
-    Ok(entry::guard(fcinfo)?)
+    boundary(|| entry::guard(fcinfo))
 }
 
 /// After every DDL command.
@@ -27,7 +28,7 @@ fn guard(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
 CREATE FUNCTION pgtrickle._on_ddl_end() RETURNS event_trigger LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 pub(super) fn on_ddl_end(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
-    Ok(entry::command(fcinfo).and_then(|c| crate::evolve::on_ddl_end(&c))?)
+    boundary(|| entry::command(fcinfo).and_then(|c| crate::evolve::on_ddl_end(&c)))
 }
 
 /// Before types, collations and extensions are dropped.
@@ -35,7 +36,7 @@ pub(super) fn on_ddl_end(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorRe
 CREATE FUNCTION pgtrickle._on_drop_start() RETURNS event_trigger LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 pub(super) fn on_drop_start(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
-    Ok(crate::evolve::on_drop_start(|| entry::restricted_drop(fcinfo))?)
+    boundary(|| crate::evolve::on_drop_start(|| entry::restricted_drop(fcinfo)))
 }
 
 /// After objects were dropped.
@@ -43,5 +44,5 @@ pub(super) fn on_drop_start(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), Erro
 CREATE FUNCTION pgtrickle._on_sql_drop() RETURNS event_trigger LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 pub(super) fn on_sql_drop(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
-    Ok(entry::command(fcinfo).and_then(|c| crate::evolve::on_sql_drop(&c))?)
+    boundary(|| entry::command(fcinfo).and_then(|c| crate::evolve::on_sql_drop(&c)))
 }

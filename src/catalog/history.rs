@@ -40,7 +40,7 @@ pub struct Event<'a> {
     pub hint: &'a str,
 }
 
-/// A failure, suspension or resumption.
+/// A failure, suspension or resumption. The owner alone sees detail and hint: they may quote rows.
 pub fn event(table: &StreamTable, event: &Event) -> Result<()> {
     spi::run(
         "INSERT INTO pgtrickle.pgt_refresh_history (relid, stream_table_name, started_at, finished_at, status, reason, \

@@ -12,7 +12,7 @@ use crate::drift::account::{Moment, Why};
 use crate::error::{Error, Result};
 use crate::evolve::apply::{self, Known};
 use crate::evolve::suspend::resume_above;
-use crate::lifecycle::{bind, refuse_row_types, run_as_caller};
+use crate::lifecycle::{bind, refreshing, refuse_row_types, run_as_caller};
 use crate::model::{Oid, Outcome, Status};
 use crate::pg::lock::{LockMode, Ours, lock_ours, lock_relation};
 use crate::pg::query::{Analysis, OutputColumn, Parsed, analyse, parse};
@@ -54,7 +54,7 @@ pub fn alter_query(table: &StreamTable, query: &str) -> Result<Outcome> {
             cache::maintenance(|| replace(table, &parsed, &analysis))
         })
     })?;
-    let outcome = run_as_caller(|| refresh(table.relid, false))?;
+    let outcome = refreshing(|| refresh(table.relid, false))?;
     as_extension(|| cache::maintenance(|| resume_above(table.relid)))?;
     Ok(outcome)
 }

@@ -4,13 +4,13 @@
 use crate::catalog::stream_tables::{self, Definition};
 use crate::error::{Error, Result};
 use crate::lifecycle::bind::{bind, require_privileges};
+use crate::lifecycle::blame::{refreshing, run_as_caller};
 use crate::lifecycle::refuse_row_types;
 use crate::model::{Oid, RefreshMode};
 use crate::pg::query::{Parsed, analyse, parse};
 use crate::pg::secctx::{PINNED, as_extension, current_user, with_settings};
 use crate::pg::spi::{self, Arg, Mode};
-use crate::pg::subxact::{self, Caught};
-use crate::pg::{cache, names, report};
+use crate::pg::{cache, foreign, names, report};
 use crate::refresh::{create_guard, refresh};
 use crate::sqltext;
 
@@ -54,7 +54,7 @@ pub fn create(request: &Request) -> Result<Oid> {
         })
     })?;
     if request.initialize {
-        refresh(relid, false)?;
+        refreshing(|| refresh(relid, false))?;
     }
     tell_schedule(request)?;
     Ok(relid)
@@ -113,12 +113,14 @@ fn current_schema() -> Result<String> {
 /// The empty table with the query's columns, made by the caller, who needs CREATE on the schema and SELECT on what the
 /// query reads: WITH NO DATA alone would not ask.
 fn create_table(schema: &str, name: &str, parsed: &Parsed) -> Result<Oid> {
+    let table = sqltext::qualified(schema, name);
     run_as_caller(|| {
-        with_settings(PINNED, || {
-            spi::run_once(&format!("SELECT FROM ({}) q LIMIT 0", parsed.text), &[], Mode::Fresh)?;
-            let table = sqltext::qualified(schema, name);
-            let sql = format!("CREATE TABLE {table} AS {} WITH NO DATA", parsed.text);
-            spi::run_once(&sql, &[], Mode::Fresh)
+        foreign::with_context(&format!("creation of stream table {table}"), || {
+            with_settings(PINNED, || {
+                spi::run_once(&format!("SELECT FROM ({}) q LIMIT 0", parsed.text), &[], Mode::Fresh)?;
+                let sql = format!("CREATE TABLE {table} AS {} WITH NO DATA", parsed.text);
+                spi::run_once(&sql, &[], Mode::Fresh)
+            })
         })
     })?;
     relation_named(schema, name)?.ok_or_else(|| Error::Internal("the created table can't be found".into()))
@@ -132,51 +134,4 @@ fn relation_named(schema: &str, name: &str) -> Result<Option<Oid>> {
         Mode::Fresh,
     )?;
     rows.first().map(|mut row| row.parse(0)).transpose()
-}
-
-/// Runs something that PostgreSQL may refuse, and gives its error our DETAIL and HINT. Our own errors pass as they are.
-pub fn run_as_caller<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    let mut own = None;
-    let outcome = subxact::run(|| f().inspect_err(|e| own = Some(e.clone())));
-    match (outcome, own) {
-        (Ok(value), _) => Ok(value),
-        (Err(_), Some(error)) => Err(error),
-        (Err(caught), None) => Err(native(caught)),
-    }
-}
-
-/// PostgreSQL's error with a reason word and a next step.
-pub fn native(caught: Caught) -> Error {
-    let (reason, hint) = reason_of(caught.code);
-    Error::Query {
-        message: caught.message,
-        code: caught.code,
-        reason,
-        detail: caught.detail,
-        hint: caught.hint.unwrap_or_else(|| hint.to_string()),
-    }
-}
-
-fn reason_of(code: i32) -> (&'static str, &'static str) {
-    use pgrx::PgSqlErrorCode::*;
-    let is = |c: pgrx::PgSqlErrorCode| code == c as i32;
-    if is(ERRCODE_SYNTAX_ERROR) {
-        ("SYNTAX_ERROR", "Run the query by itself until it works.")
-    } else if is(ERRCODE_UNDEFINED_TABLE) || is(ERRCODE_INVALID_SCHEMA_NAME) {
-        ("MISSING_TABLE", "Check the name, and search_path, or qualify it with its schema.")
-    } else if is(ERRCODE_UNDEFINED_COLUMN) {
-        ("MISSING_COLUMN", "Check the column's name.")
-    } else if is(ERRCODE_UNDEFINED_FUNCTION) {
-        ("MISSING_FUNCTION", "Check the name and the argument types.")
-    } else if is(ERRCODE_UNDEFINED_PARAMETER) {
-        ("PARAMETER", "Write the value itself: a stored query has no parameters.")
-    } else if is(ERRCODE_INSUFFICIENT_PRIVILEGE) {
-        ("PRIVILEGE", "SELECT on every source and CREATE on the schema are needed: GRANT them.")
-    } else if is(ERRCODE_DUPLICATE_COLUMN) {
-        ("DUPLICATE_COLUMN", "Give each output column a name of its own with AS.")
-    } else if is(ERRCODE_DUPLICATE_TABLE) {
-        ("NAME_TAKEN", "Choose another name.")
-    } else {
-        ("INVALID_QUERY", "Run the query by itself until it works.")
-    }
 }

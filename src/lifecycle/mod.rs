@@ -2,11 +2,13 @@
 #![forbid(unsafe_code)]
 
 pub mod bind;
+mod blame;
 mod create;
 mod drop;
 mod output;
 
-pub use create::{Request, create, run_as_caller};
+pub use blame::{hint_of, refreshing, run_as_caller};
+pub use create::{Request, create};
 pub use drop::{drop_stream_table, forget};
 pub use output::refuse_row_types;
 

@@ -1,6 +1,8 @@
 //! Value types shared by the parts that decide. Nothing here decides.
 #![forbid(unsafe_code)]
 
+pub mod original;
+
 use serde::{Deserialize, Serialize};
 
 /// PostgreSQL object id as plain number.

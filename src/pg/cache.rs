@@ -13,6 +13,7 @@ use pgrx::pg_sys;
 
 use crate::error::{Error, Result};
 use crate::model::Oid;
+use crate::pg::foreign;
 use crate::pg::spi::{self, Mode};
 
 /// Relations and objects that stream tables depend on.
@@ -154,7 +155,7 @@ pub fn next_epoch() -> i32 {
 }
 
 /// Where our own work is being done: the level of PostgreSQL's stack of error contexts, each of whose entries is an
-/// executed statement, a function's body or the like. A statement of ours is one level above; whatever runs for users'
+/// executed statement, a function's body or the like; those that we put there to watch errors don't count. A statement of ours is one level above; whatever runs for users'
 /// functions and triggers, also inside that statement, is further up, and is not ours.
 #[derive(Clone, Copy)]
 struct Level(*mut pg_sys::ErrorContextCallback);
@@ -162,14 +163,14 @@ struct Level(*mut pg_sys::ErrorContextCallback);
 impl Level {
     fn here() -> Level {
         // SAFETY: backend variable.
-        Level(unsafe { pg_sys::error_context_stack })
+        Level(foreign::below_ours(unsafe { pg_sys::error_context_stack }))
     }
 
     /// Is what runs now this level's own doing, directly or by one statement?
     fn acts_now(self) -> bool {
         let Level(top) = Level::here();
         // SAFETY: entries of the stack are valid while they are on it. The level itself is compared only.
-        top == self.0 || (!top.is_null() && unsafe { (*top).previous } == self.0)
+        top == self.0 || (!top.is_null() && foreign::below_ours(unsafe { (*top).previous }) == self.0)
     }
 }
 

@@ -11,6 +11,7 @@ pub mod deadline;
 pub mod drop_command;
 pub mod entry;
 pub mod event;
+pub mod foreign;
 pub mod guc;
 pub mod hooks;
 pub mod lock;
@@ -59,6 +60,12 @@ pub fn origin() -> i64 {
     hash.update(database.to_be_bytes());
     let digest = hash.finalize();
     digest.iter().take(8).fold(0, |number, byte| number << 8 | i64::from(*byte))
+}
+
+/// Name of the database's encoding.
+pub fn encoding() -> String {
+    // SAFETY: a static string of the server's.
+    unsafe { std::ffi::CStr::from_ptr(pg_sys::GetDatabaseEncodingName()) }.to_string_lossy().into_owned()
 }
 
 /// Is this server restoring by pg_upgrade? Then no event trigger of ours acts.

@@ -4,6 +4,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode};
 
 use crate::error::{Error, SqlState};
+use crate::pg::foreign;
 use crate::pg::subxact::Caught;
 
 /// PostgreSQL's code.
@@ -29,12 +30,17 @@ pub fn code(state: SqlState) -> PgSqlErrorCode {
     }
 }
 
-impl From<Error> for ErrorReport {
-    fn from(error: Error) -> Self {
-        ErrorReport::new(code(error.sqlstate()), error.to_string(), "pgtrickle")
-            .set_detail(error.detail())
-            .set_hint(error.hint())
+/// What pgrx raises an error from.
+pub fn report_of(error: &Error) -> ErrorReport {
+    let mut report = ErrorReport::new(code(error.sqlstate()), error.to_string(), "pgtrickle");
+    let (detail, hint) = (error.detail(), error.hint());
+    if !detail.is_empty() {
+        report = report.set_detail(detail);
     }
+    if !hint.is_empty() {
+        report = report.set_hint(hint);
+    }
+    report
 }
 
 /// WARNING with DETAIL and HINT.
@@ -50,6 +56,20 @@ pub fn notice(message: &str, detail: &str, hint: &str) {
 /// A line for the server log alone.
 pub fn log(message: &str) {
     say(PgLogLevel::LOG, PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION, message, "", "");
+}
+
+/// A failure for the server log, with its SQLSTATE and CONTEXT.
+pub fn log_failure(message: &str, caught: &Caught) {
+    let detail = match &caught.detail {
+        Some(detail) => format!("SQLSTATE {}: {detail}", caught.sqlstate()),
+        None => format!("SQLSTATE {}.", caught.sqlstate()),
+    };
+    let hint = caught.hint.as_deref().unwrap_or("");
+    let tell = || say(PgLogLevel::LOG, PgSqlErrorCode::from(caught.code), message, &detail, hint);
+    match caught.original.as_ref().and_then(|o| o.context.as_deref()) {
+        Some(context) => foreign::with_context(context, tell),
+        None => tell(),
+    }
 }
 
 /// A line for the server log that no client sees, whatever its client_min_messages: it may quote data.

@@ -8,7 +8,7 @@ use pgrx::pg_sys;
 use pgrx::{FromDatum, IntoDatum};
 
 use crate::error::{Error, Result};
-use crate::pg::plans;
+use crate::pg::{foreign, plans};
 
 /// A parameter value.
 #[derive(Clone, Copy)]
@@ -132,7 +132,7 @@ pub enum Mode {
 
 /// Runs a statement whose plan is kept: texts of which there are few.
 pub fn run(sql: &str, args: &[Arg], mode: Mode) -> Result<Rows> {
-    connected(|| {
+    connected(sql, || {
         let types: Vec<pg_sys::Oid> = args.iter().map(Arg::type_oid).collect();
         let plan = plans::kept(sql, || prepare(sql, types, pg_sys::CURSOR_OPT_GENERIC_PLAN))?;
         execute(plan.pointer(), args, mode)
@@ -141,7 +141,7 @@ pub fn run(sql: &str, args: &[Arg], mode: Mode) -> Result<Rows> {
 
 /// Runs a statement once.
 pub fn run_once(sql: &str, args: &[Arg], mode: Mode) -> Result<Rows> {
-    connected(|| {
+    connected(sql, || {
         let types = args.iter().map(Arg::type_oid).collect();
         execute(prepare(sql, types, 0)?, args, mode)
     })
@@ -154,9 +154,9 @@ pub use plans::forget as forget_plans;
 /// two an operator without an exact match is PostgreSQL's next best one, not somebody's exact one.
 const PATH: &CStr = c"pg_catalog, pg_temp";
 
-/// Connects to SPI with a pinned search_path and leaves both as they were. An error that is raised ends in the abort of
+/// Connects to SPI for `sql` with a pinned search_path and leaves both as they were. An error that is raised ends in the abort of
 /// the (sub)transaction, which does the same.
-fn connected<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+fn connected<T>(sql: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
     // SAFETY: SPI is connected and finished here, the level of settings is opened and closed here; the setting is a
     // NUL-terminated string or null.
     unsafe {
@@ -177,7 +177,7 @@ fn connected<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
             nest
         });
         check(pg_sys::SPI_connect(), "SPI_connect")?;
-        let result = f();
+        let result = foreign::in_statement(sql, f);
         check(pg_sys::SPI_finish(), "SPI_finish")?;
         if let Some(nest) = nest {
             pg_sys::AtEOXact_GUC(true, nest);

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use pgrx::PgTryBuilder;
 use pgrx::pg_sys;
-use pgrx::pg_sys::panic::CaughtError;
+use pgrx::pg_sys::panic::{CaughtError, ErrorReportWithLevel};
 
+use crate::error::SqlState;
+use crate::model::original::{Original, sqlstate};
 use crate::pg::deadline::Deadline;
+use crate::pg::foreign;
 
 /// What went wrong in a subtransaction that was rolled back.
 #[derive(Debug, Clone)]
@@ -17,6 +20,8 @@ pub struct Caught {
     pub hint: Option<String>,
     /// Packed SQLSTATE.
     pub code: i32,
+    /// The error as it was raised, if PostgreSQL or users' code raised it.
+    pub original: Option<Box<Original>>,
 }
 
 /// Runs `f` in a subtransaction. An error rolls it back and is returned; a query cancel or shutdown is raised on.
@@ -110,12 +115,36 @@ fn caught(error: CaughtError) -> Caught {
     match error {
         CaughtError::PostgresError(report)
         | CaughtError::ErrorReport(report)
-        | CaughtError::RustPanic { ereport: report, .. } => Caught {
+        | CaughtError::RustPanic { ereport: report, .. } => Caught::from(&report),
+    }
+}
+
+impl From<foreign::Failure> for Caught {
+    fn from(failure: foreign::Failure) -> Self {
+        match failure {
+            foreign::Failure::Own(error) => error.into(),
+            foreign::Failure::Server(caught) => caught,
+            foreign::Failure::Raised(error) => caught(error),
+        }
+    }
+}
+
+impl From<&ErrorReportWithLevel> for Caught {
+    fn from(report: &ErrorReportWithLevel) -> Self {
+        let original = foreign::original_of(report).map(Box::new);
+        Caught {
             message: report.message().to_string(),
             detail: report.detail().map(str::to_string),
             hint: report.hint().map(str::to_string),
-            code: report.sql_error_code() as i32,
-        },
+            code: original.as_ref().map_or(report.sql_error_code() as i32, |o| o.code),
+            original,
+        }
+    }
+}
+
+impl std::fmt::Display for Caught {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
     }
 }
 
@@ -127,14 +156,22 @@ impl Caught {
 
     /// The five characters of the SQLSTATE.
     pub fn sqlstate(&self) -> String {
-        // As MAKE_SQLSTATE packs them: six bits a character, the first one lowest.
-        (0..5).map(|i| char::from((((self.code >> (6 * i)) & 0x3f) as u8) + b'0')).collect()
+        sqlstate(self.code)
     }
 }
 
 impl From<crate::error::Error> for Caught {
     fn from(error: crate::error::Error) -> Self {
-        let code = crate::pg::report::code(error.sqlstate()) as i32;
-        Caught { message: error.to_string(), detail: Some(error.detail()), hint: Some(error.hint()), code }
+        let code = match error.sqlstate() {
+            SqlState::Native(code) => code,
+            state => crate::pg::report::code(state) as i32,
+        };
+        Caught {
+            message: error.to_string(),
+            detail: Some(error.detail()).filter(|d| !d.is_empty()),
+            hint: Some(error.hint()).filter(|h| !h.is_empty()),
+            code,
+            original: error.original().map(|o| Box::new(o.clone())),
+        }
     }
 }

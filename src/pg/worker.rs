@@ -5,23 +5,21 @@
 //! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
 //! type that their names say; those that walk trees get the context that their caller passes along with them.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use pgrx::IntoDatum;
-use pgrx::PgTryBuilder;
 use pgrx::bgworkers::{
     BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, DynamicBackgroundWorker, SignalWakeFlags,
 };
 use pgrx::pg_guard;
 use pgrx::pg_sys;
-use pgrx::pg_sys::panic::CaughtError;
 
 use crate::error::Result;
 use crate::model::Oid;
 use crate::pg::spi::{self, Arg, Mode};
-use crate::pg::{report, settings};
+use crate::pg::subxact::Caught;
+use crate::pg::{foreign, report, settings};
 
 /// One round of a database worker; false ends it for good.
 pub type Tick = Box<dyn FnMut() -> bool>;
@@ -121,9 +119,8 @@ fn sleep(duration: Duration) {
     }
 }
 
-/// Runs `f` in a transaction of its own. An error aborts it and is returned as text; a shutdown is raised on.
-pub fn transaction<T>(activity: &str, f: impl FnOnce() -> Result<T>) -> std::result::Result<T, String> {
-    let mut f = Some(f);
+/// Runs `f` in a transaction of its own. An error aborts it and is returned; a shutdown is raised on.
+pub fn transaction<T>(activity: &str, f: impl FnOnce() -> Result<T>) -> std::result::Result<T, Caught> {
     // SAFETY: the calls that a backend makes around a statement; the error path aborts, as its main loop does.
     unsafe {
         pg_sys::SetCurrentStatementStartTimestamp();
@@ -133,17 +130,7 @@ pub fn transaction<T>(activity: &str, f: impl FnOnce() -> Result<T>) -> std::res
             pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_RUNNING, text.as_ptr());
         }
     }
-    let outcome = PgTryBuilder::new(AssertUnwindSafe(|| match f.take() {
-        Some(f) => f().map_err(|e| e.to_string()),
-        None => Err("transaction body ran twice".to_string()),
-    }))
-    .catch_others(|error| match error {
-        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => {
-            Err(report.message().to_string())
-        }
-        CaughtError::RustPanic { ereport, .. } => Err(ereport.message().to_string()),
-    })
-    .execute();
+    let outcome = foreign::attempt(f).map_err(Caught::from);
     // SAFETY: as above.
     unsafe {
         match &outcome {

@@ -20,7 +20,7 @@ use crate::pg::secctx::{Restriction, as_extension, as_user};
 use crate::pg::settings::{NO_POLICIES, with_settings};
 use crate::pg::snapshot::{is_fixed, own_xid, with_transaction_snapshot};
 use crate::pg::spi::{self, Mode};
-use crate::pg::{cache, report, rights, subxact};
+use crate::pg::{cache, foreign, report, rights, subxact};
 use crate::refresh::naming;
 use crate::refresh::plan::{Facts, Step, choose};
 use crate::refresh::rebuild::{counts, rebuild};
@@ -61,7 +61,11 @@ pub fn refresh_one(relid: Oid, full: bool) -> Result<Outcome> {
                 // Taking locks tells of changes that others have committed.
                 let known = known.filter(|k| k.generation == cache::generation());
                 if known.is_some() || dependencies::source_columns(relid)? == *sources {
-                    return refresh_locked(relid, full, &sources, known.map(|k| k.shapes), started);
+                    let table = load(relid)?;
+                    return foreign::with_context(
+                        &format!("refresh of stream table {}", table.quoted()),
+                        || refresh_locked(table, full, &sources, known.map(|k| k.shapes), started),
+                    );
                 }
             }
             Err(Error::Internal("the definition changes faster than it can be refreshed".into()))
@@ -78,13 +82,13 @@ fn take_locks(relid: Oid, sources: &Columns) -> Result<()> {
 }
 
 fn refresh_locked(
-    relid: Oid,
+    before: StreamTable,
     full: bool,
     sources: &Rc<Columns>,
     known: Option<Rc<BTreeMap<Oid, TableShape>>>,
     started: Instant,
 ) -> Result<Outcome> {
-    let before = load(relid)?;
+    let relid = before.relid;
     if before.status == Status::Suspended {
         return Err(suspended(&before));
     }
@@ -385,7 +389,9 @@ impl Run<'_> {
         let (outcome, mismatches) = match applied {
             Ok(applied) => applied,
             Err(caught) => {
-                let why = format!("the changes could not be applied one by one: {}", caught.message);
+                // Not the message: it may quote rows, and others read the history.
+                let why =
+                    format!("the changes could not be applied one by one (SQLSTATE {})", caught.sqlstate());
                 return Ok(Stepped::Anew(Anew::Full(why)));
             }
         };

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::catalog::history::{self, Event};
 use crate::catalog::{dependencies, failures, stream_tables};
 use crate::evolve;
+use crate::lifecycle;
 use crate::model::{Oid, Status};
+use crate::pg::subxact::Caught;
 use crate::pg::{cache, guc, report, secctx, worker};
 use crate::refresh;
 use crate::scheduler::backoff::Backoff;
@@ -154,17 +156,18 @@ impl Scheduler {
             })?;
             if active { refresh::refresh_one(relid, false).map(|_| ()) } else { Ok(()) }
         });
-        let Err(message) = outcome else {
+        let Err(caught) = outcome else {
             memory.failures = 0;
             return;
         };
         memory.failures += 1;
         let failures = memory.failures;
-        report::log(&format!(
-            "pgtrickle: refreshing relation {relid} failed ({failures} in a row): {message}"
-        ));
+        report::log_failure(
+            &format!("pgtrickle: refreshing relation {relid} failed ({failures} in a row): {caught}"),
+            &caught,
+        );
         let noted = worker::transaction("noting a failed refresh", || {
-            secctx::as_extension(|| cache::maintenance(|| note_failure(relid, failures, &message)))
+            secctx::as_extension(|| cache::maintenance(|| note_failure(relid, failures, &caught)))
         });
         if let Err(message) = noted {
             report::log(&format!("pgtrickle worker: {message}"));
@@ -172,14 +175,23 @@ impl Scheduler {
     }
 }
 
-fn note_failure(relid: Oid, failures: u32, message: &str) -> crate::error::Result<()> {
+fn note_failure(relid: Oid, failures: u32, caught: &Caught) -> crate::error::Result<()> {
     let Some(table) = stream_tables::find(relid)? else { return Ok(()) };
     if table.status == Status::Suspended {
         return Ok(());
     }
-    history::event(&table, &Event { status: "failed", reason: "REFRESH_FAILED", detail: message, hint: "" })?;
+    let place = caught.original.as_ref().and_then(|o| o.place());
+    let place = place.map_or_else(String::new, |place| format!("; {place}"));
+    let told = format!("{} (SQLSTATE {}{place})", caught.message, caught.sqlstate());
+    let hint = lifecycle::hint_of(caught)?.or_else(|| caught.hint.clone()).unwrap_or_else(String::new);
+    history::event(
+        &table,
+        &Event { status: "failed", reason: "REFRESH_FAILED", detail: &told, hint: &hint },
+    )?;
     if guc::max_consecutive_failures().is_some_and(|limit| failures >= limit) {
-        evolve::suspend_failing(&table, &format!("{failures} refreshes in a row failed: {message}."))?;
+        let detail =
+            format!("{failures} refreshes in a row failed, the last with SQLSTATE {}.", caught.sqlstate());
+        evolve::suspend_failing(&table, &detail)?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Every error: its SQLSTATE, a DETAIL that begins with its reason word, a HINT that says what to type.
 
 use pgtrickle::error::{Error, SqlState};
+use pgtrickle::model::original::{Original, sqlstate};
 
 /// One of each variant, with its SQLSTATE.
 fn every() -> Vec<(Error, SqlState)> {
@@ -31,7 +32,14 @@ fn every() -> Vec<(Error, SqlState)> {
         (Error::Diverged { name: s("\"t\""), detail: s("x") }, ObjectNotInPrerequisiteState),
         (Error::Internal(s("x")), Internal),
         (
-            Error::Query { message: s("x"), code: 7, reason: "UNDEFINED_TABLE", detail: None, hint: hint() },
+            Error::Query {
+                message: s("x"),
+                code: 7,
+                reason: "UNDEFINED_TABLE",
+                detail: None,
+                hint: hint(),
+                original: None,
+            },
             Native(7),
         ),
         (Error::TooManyColumns { columns: 1601, limit: 1600 }, ProgramLimitExceeded),
@@ -44,6 +52,7 @@ fn every() -> Vec<(Error, SqlState)> {
         (Error::OnlyInRefresh, InsufficientPrivilege),
         (Error::StaleImage { what: s("x") }, ObjectNotInPrerequisiteState),
         (Error::BufferMissing { source_oid: 7 }, ObjectNotInPrerequisiteState),
+        (Error::Encoding { found: s("LATIN1") }, FeatureNotSupported),
     ]
 }
 
@@ -77,6 +86,9 @@ fn place(error: &Error) -> usize {
         Error::OnlyInRefresh => 24,
         Error::StaleImage { .. } => 25,
         Error::BufferMissing { .. } => 26,
+        Error::Encoding { .. } => 27,
+        // It has the words of whoever raised it.
+        Error::Passed(_) => usize::MAX,
     }
 }
 
@@ -100,4 +112,45 @@ fn every_error_has_its_state_reason_and_hint() {
 fn hints_quote_names() {
     let hint = Error::DirectWrite { name: "\"it's\"".into() }.hint();
     assert!(hint.contains("refresh_stream_table('\"it''s\"')"), "{hint}");
+}
+
+#[test]
+fn an_error_that_passes_keeps_its_words() {
+    let original =
+        Original { code: 7, message: "no".into(), detail: Some("d".into()), ..Original::default() };
+    let error = Error::Passed(Box::new(original.clone()));
+    assert_eq!((error.to_string().as_str(), error.detail().as_str(), error.hint().as_str()), ("no", "d", ""));
+    assert_eq!((error.sqlstate(), error.original()), (SqlState::Native(7), Some(&original)));
+}
+
+#[test]
+fn our_own_statements_are_not_quoted() {
+    let sql = "SELECT 1\nFROM t";
+    let quoted = format!("SQL statement \"{sql}\"");
+    for (context, left) in [
+        (quoted.clone(), None),
+        (format!("first\n{quoted}"), Some("first")),
+        (format!("{quoted}\nlast"), Some("last")),
+        (format!("first\n{quoted}\nlast"), Some("first\nlast")),
+        ("first\nSQL statement \"SELECT 1\"".into(), Some("first\nSQL statement \"SELECT 1\"")),
+    ] {
+        let mut original = Original {
+            context: Some(context),
+            internal_query: Some(sql.into()),
+            internal_position: 3,
+            ..Original::default()
+        };
+        original.without_statement(sql);
+        assert_eq!(original.context.as_deref(), left);
+        assert_eq!((original.internal_query, original.internal_position), (None, 0));
+    }
+}
+
+#[test]
+fn sqlstates_are_unpacked() {
+    // MAKE_SQLSTATE('P','T','1','2','3')
+    let packed =
+        |text: &str| text.bytes().enumerate().map(|(i, b)| i32::from((b - b'0') & 0x3f) << (6 * i)).sum();
+    assert_eq!(sqlstate(packed("PT123")), "PT123");
+    assert_eq!(sqlstate(packed("22012")), "22012");
 }

@@ -14,6 +14,7 @@ use super::{Analysis, OutputColumn, UseKind, uses};
 use crate::dvm::support::{Construct, Unsupported};
 use crate::error::{Error, Result};
 use crate::pg::compat;
+use crate::pg::foreign;
 use crate::pg::secctx::{PINNED, with_settings};
 use crate::pg::spi::c_string;
 use crate::sqltext;
@@ -38,6 +39,10 @@ impl Parsed {
 /// Parses and resolves `text` with the current user's rights and search_path. Errors of PostgreSQL are raised as such.
 pub fn parse(text: &str) -> Result<Parsed> {
     let text = c_string(text)?;
+    foreign::in_query(&text, || parse_text(&text))
+}
+
+fn parse_text(text: &CStr) -> Result<Parsed> {
     // SAFETY: PostgreSQL's own entry points in their usual order, on strings and trees of the current memory context.
     unsafe {
         let raw = PgList::<pg_sys::RawStmt>::from_pg(pg_sys::raw_parser(
