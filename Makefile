@@ -1,6 +1,6 @@
-# Each target installs what is missing first (Debian packages, cargo-pgrx, test data), and says so.
+# Each target installs what is missing first (Debian packages, servers, test data), and says so.
 # Where they are put and how a step is shown: .ci/lib.sh.
-.PHONY: demo demo-stop test install bench lint package fuzz
+.PHONY: demo demo-stop test install installcheck-postgres bench lint package fuzz
 
 # TPC-H in a private server: six stream tables, changes, and a bad day. Stays for you to look at.
 demo:
@@ -11,10 +11,16 @@ demo:
 demo-stop:
 	@.ci/tpch stop
 
-# Lint, unit tests, end-to-end tests on PostgreSQL 15 and 18, the random tester for two minutes.
+# Lint, unit tests, end-to-end tests on PostgreSQL 15, 16 and 18, the random tester for two minutes.
 test:
-	@.ci/setup
+	@.ci/setup servers
 	@.ci/check
+
+# PostgreSQL 18's own regression suite: what differs on a server with pgtrickle.
+installcheck-postgres:
+	@.ci/setup servers
+	@.ci/install 18 release
+	@.ci/installcheck
 
 # Into the PostgreSQL 15 of this machine.
 install:

