@@ -19,9 +19,6 @@ BEGIN
   END IF;
 END $$;
 CREATE SCHEMA pgtrickle_internal;
-GRANT USAGE ON SCHEMA pgtrickle TO PUBLIC;
--- USAGE lets a refresh, which has the rights of the stream table's owner, call the functions there; never CREATE.
-GRANT USAGE ON SCHEMA pgtrickle_internal TO PUBLIC;
 
 CREATE TABLE pgtrickle.pgt_stream_tables (
   relid oid PRIMARY KEY,

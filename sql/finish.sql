@@ -25,7 +25,19 @@ BEGIN
     EXECUTE pg_catalog.format('REVOKE ALL ON %s %s FROM %s', member.kind, member.name,
       CASE WHEN member.grantee = 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(member.grantee)) END);
   END LOOP;
+  FOR member IN
+    SELECT n.nspname AS name, a.grantee
+    FROM pg_catalog.pg_namespace n CROSS JOIN LATERAL pg_catalog.aclexplode(n.nspacl) a
+    WHERE n.nspname IN ('pgtrickle', 'pgtrickle_internal') AND a.grantee <> n.nspowner
+  LOOP
+    EXECUTE pg_catalog.format('REVOKE ALL ON SCHEMA %I FROM %s', member.name,
+      CASE WHEN member.grantee = 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(member.grantee)) END);
+  END LOOP;
 END $$;
+
+GRANT USAGE ON SCHEMA pgtrickle TO PUBLIC;
+-- USAGE lets a refresh, which has the rights of the stream table's owner, call the functions there; never CREATE.
+GRANT USAGE ON SCHEMA pgtrickle_internal TO PUBLIC;
 
 -- Each of these looks itself what its caller may do: the owner of a stream table what he likes, others nothing.
 GRANT EXECUTE ON FUNCTION

@@ -1,7 +1,10 @@
 -- (check, status, detail); $1: the library is preloaded; $2: the user who asks, who is told of the stream tables that he can
 -- read or owns; $3: refreshing by schedule is enabled.
 WITH st AS (
-  SELECT s.*, pg_catalog.format('%I.%I', s.table_schema, s.table_name) AS name FROM pgtrickle.pgt_stream_tables s
+  SELECT s.*, pg_catalog.format('%I.%I', s.table_schema, s.table_name) AS name,
+         -- Details can quote what the query read: for whoever has the owner's rights.
+         COALESCE(pg_catalog.pg_has_role($2, c.relowner, 'USAGE'), false) AS own
+  FROM pgtrickle.pgt_stream_tables s
   LEFT JOIN pg_catalog.pg_class c ON c.oid = s.relid
   WHERE c.oid IS NULL OR pg_catalog.pg_has_role($2, c.relowner, 'USAGE') OR pg_catalog.has_table_privilege($2, c.oid, 'SELECT')
 )
@@ -25,13 +28,13 @@ UNION ALL
 SELECT 'stream tables suspended', 'OK', 'none' WHERE NOT EXISTS (SELECT FROM st WHERE status = 'suspended')
 UNION ALL
 SELECT 'stream table ' || name, CASE WHEN reason = 'MANUAL' THEN 'WARN' ELSE 'FAIL' END,
-       name || ' is suspended: ' || reason || ': ' || detail || ' ' || hint
+       name || ' is suspended: ' || reason || CASE WHEN own THEN ': ' || detail || ' ' || hint ELSE '' END
 FROM st WHERE status = 'suspended'
 UNION ALL
 SELECT 'stream table ' || name, 'WARN', 'the next refresh computes ' || name || ' anew, since ' || reinitialize
 FROM st WHERE status = 'active' AND reinitialize IS NOT NULL
 UNION ALL
-SELECT 'stream table ' || name, 'WARN', 'the last refresh of ' || name || ' by schedule failed: ' || h.detail
+SELECT 'stream table ' || name, 'WARN', 'the last refresh of ' || name || ' by schedule failed' || CASE WHEN own THEN ': ' || h.detail ELSE '' END
 FROM st CROSS JOIN LATERAL (
   SELECT r.status, r.detail FROM pgtrickle.pgt_refresh_history r WHERE r.relid = st.relid ORDER BY r.id DESC LIMIT 1
 ) h WHERE st.status <> 'suspended' AND h.status = 'failed'

@@ -14,7 +14,7 @@ use crate::lifecycle::{self, Request};
 use crate::model::{Oid, RefreshMode, Status};
 use crate::monitor;
 use crate::pg::foreign::boundary;
-use crate::pg::secctx::{as_extension, current_user};
+use crate::pg::secctx::{as_extension, current_user, has_rights_of, may_read};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::refresh;
 
@@ -264,14 +264,16 @@ fn health_check() -> Result<
     })
 }
 
-/// Has a stream table changes to consume? For the view `stream_tables`.
+/// Has a stream table changes to consume? For the view `stream_tables`, and for those who see it there.
 #[pg_extern(sql = r#"
 CREATE FUNCTION pgtrickle._pending(stream_table oid) RETURNS boolean STRICT
 LANGUAGE c SET search_path = pg_catalog, pg_temp AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 pub(super) fn pending(stream_table: pg_sys::Oid) -> Result<bool, ErrorReport> {
     boundary(|| {
-        as_extension(|| match stream_tables::find(stream_table.to_u32())? {
+        let user = current_user();
+        let seen = |table: &StreamTable| may_read(user, table.relid) || has_rights_of(user, table.owner);
+        as_extension(|| match stream_tables::find(stream_table.to_u32())?.filter(seen) {
             Some(table) => {
                 crate::pg::snapshot::with_transaction_snapshot(|| monitor::buffers::pending(&table))
             }

@@ -3,18 +3,19 @@
 
 use std::collections::BTreeSet;
 
-use crate::catalog::stream_tables::StreamTable;
 use crate::catalog::{captures, dependencies, stream_tables};
 use crate::dvm::frontier::Frontier;
 use crate::error::{Error, Result};
 pub use crate::model::{INTERNAL_SCHEMA, buffer_name, row_trigger, truncate_trigger};
 use crate::model::{Oid, Status};
-use crate::pg::guc;
 use crate::pg::lock::{LockMode, Ours, lock_relation, try_lock_ours};
-use crate::pg::secctx::may_create_triggers;
 use crate::pg::spi::{self, Arg, Mode};
 use crate::pg::{route, side};
 use crate::sqltext;
+
+mod privilege;
+
+pub use privilege::{require_trigger_privilege, revoke_all};
 
 /// Makes capture of `source` what its users need now: created, widened, or removed. Waits for writers in flight when
 /// something changes, so that whoever takes a snapshot afterwards sees all that was not captured.
@@ -32,7 +33,7 @@ fn ensure(source: Oid, columns: &BTreeSet<i16>) -> Result<bool> {
     let has_buffer = side::buffer(source)?.is_some();
     let missing = known.as_ref().is_none_or(|known| !columns.is_subset(known));
     if missing || !has_buffer || !missing_triggers(source)?.is_empty() {
-        if !somebody_may_capture(source)? {
+        if !privilege::somebody_may_capture(source)? {
             return Ok(false);
         }
         lock_relation(source, LockMode::ShareRowExclusive);
@@ -58,16 +59,6 @@ fn ensure(source: Oid, columns: &BTreeSet<i16>) -> Result<bool> {
     Ok(true)
 }
 
-/// Has one of those whose stream tables capture the source the privilege for it?
-fn somebody_may_capture(source: Oid) -> Result<bool> {
-    if !guc::require_trigger_privilege() {
-        return Ok(true);
-    }
-    let users = stream_tables::users_of(pgrx::pg_sys::RelationRelationId.to_u32(), source)?;
-    let capturing = |t: &StreamTable| t.differential && t.status != Status::Suspended;
-    Ok(users.iter().filter(|t| capturing(t)).any(|t| may_create_triggers(t.owner, source)))
-}
-
 /// Makes the buffer, in place of what may bear its name.
 fn create_buffer(source: Oid) -> Result<()> {
     let name = buffer_name(source);
@@ -79,45 +70,6 @@ fn create_buffer(source: Oid) -> Result<()> {
         "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, \
          autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000",
     )
-}
-
-/// Capture puts triggers on its sources, with whose cost their writers have to live: that takes what CREATE TRIGGER takes.
-/// Asked whenever they are made or relied on, so by each refresh, and for partitioned tables of the root.
-pub fn require_trigger_privilege(sources: impl IntoIterator<Item = Oid>, owner: Oid) -> Result<()> {
-    if !guc::require_trigger_privilege() {
-        return Ok(());
-    }
-    match sources.into_iter().find(|source| !may_create_triggers(owner, *source)) {
-        None => Ok(()),
-        Some(source) => Err(no_trigger_privilege(source, owner)?),
-    }
-}
-
-fn no_trigger_privilege(source: Oid, owner: Oid) -> Result<Error> {
-    let rows = spi::run(
-        "SELECT n.nspname, c.relname, r.rolname FROM pg_catalog.pg_class c \
-         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace CROSS JOIN pg_catalog.pg_roles r \
-         WHERE c.oid = $1 AND r.oid = $2",
-        &[Arg::Oid(source), Arg::Oid(owner)],
-        Mode::Fresh,
-    )?;
-    let Some(mut row) = rows.first() else {
-        return Ok(Error::Internal(format!("relation {source} or role {owner} does not exist")));
-    };
-    let (schema, table, role) = (row.text(0)?, row.text(1)?, row.text(2)?);
-    Ok(Error::Privilege {
-        what: format!(
-            "role {} needs the TRIGGER privilege on table {} for a stream table that captures its changes",
-            sqltext::display_ident(&role),
-            sqltext::display(&schema, &table)
-        ),
-        hint: format!(
-            "GRANT TRIGGER ON {}.{} TO {}; or use refresh_mode => 'full', which captures nothing.",
-            sqltext::visible_ident(&schema),
-            sqltext::visible_ident(&table),
-            sqltext::visible_ident(&role)
-        ),
-    })
 }
 
 /// Leaves out of ANALYZE what has a type that somebody made. A range type can have a function of its maker's that ANALYZE
@@ -149,6 +101,7 @@ fn create_side_table(name: &str, columns: &str, options: &str) -> Result<()> {
         sqltext::literal(name)
     );
     spi::run_once(&create, &[], Mode::Fresh)?;
+    revoke_all(&table)?;
     spi::run_once(&format!("ALTER EXTENSION pgtrickle ADD MATERIALIZED VIEW {table}"), &[], Mode::Fresh)?;
     Ok(())
 }

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::model::Reason;
 use crate::pg::spi::{self, Arg, Mode};
 
 /// Payload, as JSON.
@@ -20,11 +21,12 @@ pub struct Alert<'a> {
 /// pg_notify takes less than 8000 bytes.
 const MAX_PAYLOAD: usize = 7900;
 
-/// Sends at commit. Too long a payload goes without the hint, which is in the catalog as well.
+/// Sends at commit. A payload that is too long, or that quotes the error of a query, goes without what the catalog has as
+/// well: every role of the database may listen, and errors quote rows.
 pub fn send(alert: &Alert) -> Result<()> {
     let json = |a: &Alert| serde_json::to_string(a).map_err(|e| Error::Internal(format!("alert: {e}")));
     let mut text = json(alert)?;
-    if text.len() > MAX_PAYLOAD {
+    if text.len() > MAX_PAYLOAD || alert.reason == Reason::RefreshFailing.word() {
         text = json(&Alert {
             hint: "SELECT hint FROM pgtrickle.stream_tables",
             detail: "see pgtrickle.stream_tables",

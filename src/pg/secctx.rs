@@ -22,13 +22,22 @@ pub fn has_rights_of(user: Oid, role: Oid) -> bool {
 
 /// May `user` create triggers on this relation? True of one that is gone: others see to that.
 pub fn may_create_triggers(user: Oid, relation: Oid) -> bool {
+    has_privilege(user, relation, pg_sys::ACL_TRIGGER)
+}
+
+/// May `user` read all of this relation?
+pub fn may_read(user: Oid, relation: Oid) -> bool {
+    has_privilege(user, relation, pg_sys::ACL_SELECT)
+}
+
+fn has_privilege(user: Oid, relation: Oid, privilege: u32) -> bool {
     let mut missing = false;
     // SAFETY: syscache look-ups; the out pointer is valid.
     let result = unsafe {
         pg_sys::pg_class_aclcheck_ext(
             pg_sys::Oid::from(relation),
             pg_sys::Oid::from(user),
-            pg_sys::AclMode::from(pg_sys::ACL_TRIGGER),
+            pg_sys::AclMode::from(privilege),
             &mut missing,
         )
     };

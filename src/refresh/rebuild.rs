@@ -19,6 +19,7 @@ pub fn create_state(table: &StreamTable, op: &Op, names: &Names, owner: &str) ->
         let name = names.state(id);
         spi::run_once(&format!("CREATE TABLE {name} AS {select} WITH NO DATA"), &[], Mode::Fresh)?;
         cdc::without_statistics(&name)?;
+        cdc::revoke_all(&name)?;
         spi::run_once(&format!("CREATE INDEX ON {name} (h)"), &[], Mode::Fresh)?;
         let grant = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {name} TO {}", sqltext::ident(owner));
         spi::run_once(&grant, &[], Mode::Fresh)?;

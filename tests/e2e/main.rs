@@ -47,6 +47,7 @@ mod names;
 mod partitions;
 mod privileges;
 mod replace;
+mod roles_walk;
 mod scheduler;
 mod settings;
 mod surface;
