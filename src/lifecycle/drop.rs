@@ -50,6 +50,7 @@ pub fn forget(relid: Oid) -> Result<()> {
         for source in sources.into_keys() {
             sync_capture(source)?;
         }
+        crate::refresh::forget(relid);
         cache::definitions_changed()
     })
 }

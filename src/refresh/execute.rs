@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -24,6 +24,7 @@ use crate::pg::{cache, foreign, report, rights, subxact};
 use crate::refresh::naming;
 use crate::refresh::plan::{Facts, Step, choose};
 use crate::refresh::rebuild::{counts, rebuild};
+use crate::refresh::recent::Recent;
 use crate::scheduler::dag;
 use crate::snapshot::shape::TableShape;
 use crate::{cdc, evolve};
@@ -155,12 +156,12 @@ struct Verified {
 }
 
 thread_local! {
-    static VERIFIED: RefCell<HashMap<Oid, Verified>> = RefCell::new(HashMap::new());
+    static VERIFIED: RefCell<Recent<Verified>> = RefCell::default();
 }
 
 fn verified(relid: Oid) -> Option<Verified> {
     let generation = cache::generation();
-    VERIFIED.with_borrow(|all| all.get(&relid).filter(|v| v.generation == generation).cloned())
+    VERIFIED.with_borrow_mut(|all| all.get(relid).filter(|v| v.generation == generation).cloned())
 }
 
 /// Is it known before the snapshot is taken that contents will be computed anew?
@@ -427,13 +428,13 @@ struct Cached {
 }
 
 thread_local! {
-    static PLANS: RefCell<HashMap<Oid, Cached>> = RefCell::new(HashMap::new());
+    static PLANS: RefCell<Recent<Cached>> = RefCell::default();
 }
 
 /// The plan of a stream table, analysed once per backend and version with its owner's rights.
 pub fn plan_of(table: &StreamTable) -> Result<Rc<Analysis>> {
-    let known = PLANS.with_borrow(|plans| {
-        plans.get(&table.relid).filter(|c| c.version == table.version).map(|c| c.analysis.clone())
+    let known = PLANS.with_borrow_mut(|plans| {
+        plans.get(table.relid).filter(|c| c.version == table.version).map(|c| c.analysis.clone())
     });
     if let Some(analysis) = known {
         return Ok(analysis);
@@ -451,11 +452,19 @@ pub fn plan_of(table: &StreamTable) -> Result<Rc<Analysis>> {
     Ok(analysis)
 }
 
+/// Forgets all that this backend knows of a stream table that is gone.
+pub fn forget(relid: Oid) {
+    VERIFIED.with_borrow_mut(|all| all.remove(relid));
+    let old =
+        PLANS.with_borrow_mut(|plans| plans.remove(relid)).map(|old| old.statements).unwrap_or_default();
+    spi::forget_plans(|sql| old.contains(sql));
+}
+
 /// A kept statement of this definition; forgotten with it, or when there are too many variants.
 fn remember_statement(relid: Oid, sql: &str) {
     const MAX_VARIANTS: usize = 32;
     let full = PLANS.with_borrow_mut(|plans| {
-        let cached = plans.get_mut(&relid)?;
+        let cached = plans.get(relid)?;
         let full = (cached.statements.len() >= MAX_VARIANTS && !cached.statements.contains(sql))
             .then(|| std::mem::take(&mut cached.statements));
         cached.statements.insert(sql.to_string());

@@ -5,6 +5,7 @@ mod execute;
 pub mod naming;
 pub mod plan;
 mod rebuild;
+mod recent;
 
-pub use execute::{plan_of, refresh, refresh_one, suspended};
+pub use execute::{forget, plan_of, refresh, refresh_one, suspended};
 pub use rebuild::{create_guard, create_row_index, create_state, drop_state, index_name as row_index};

@@ -43,6 +43,7 @@ mod hostile_path;
 mod invariants;
 mod joins;
 mod lifecycle;
+mod memory;
 mod names;
 mod partitions;
 mod privileges;

@@ -65,6 +65,46 @@ fn dependencies_follow_the_direction() {
     report(sources().iter().flat_map(|s| wrong_way(s, &rules)));
 }
 
+/// One way in for SQL: it pins search_path. A statement that ran elsewhere would find the operators of whoever has a schema
+/// in the caller's path.
+#[test]
+fn sql_runs_in_one_place() {
+    let sources = sources();
+    let spi: Vec<&Source> = sources.iter().filter(|s| !SPI_FILES.contains(&s.path.as_str())).collect();
+    report(spi.iter().flat_map(|s| foreign_spi(s)));
+    let place = sources.iter().find(|s| s.path == SPI_FILES[0]).expect("src/pg/spi.rs");
+    let connects: Vec<&str> = place.code.split("SPI_connect()").collect();
+    assert_eq!(connects.len(), 2, "src/pg/spi.rs connects in one place");
+    let pins = connects[0].rfind("fn connected").map(|at| &connects[0][at..]);
+    assert!(
+        pins.is_some_and(|body| body.contains("PATH.as_ptr()")),
+        "src/pg/spi.rs connects with its path pinned"
+    );
+}
+
+/// The script of CREATE EXTENSION pins it before anything else, since the schema may have been there before, with operators
+/// in it.
+#[test]
+fn the_script_begins_with_its_path() {
+    let script =
+        fs::read_to_string(src().with_file_name("sql").join("catalog.sql")).expect("sql/catalog.sql");
+    let first = script.lines().find(|line| !line.starts_with("--")).unwrap_or_default();
+    assert_eq!(first, "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);");
+}
+
+/// Where SPI may be named: the way in, and what keeps its plans.
+const SPI_FILES: &[&str] = &["pg/spi.rs", "pg/plans.rs"];
+
+fn foreign_spi(source: &Source) -> Vec<String> {
+    let found =
+        words(&source.code).into_iter().filter(|(_, word)| *word == "Spi" || word.starts_with("SPI_"));
+    found
+        .map(|(at, word)| {
+            format!("{}:{}: {word}, but SQL runs through pg/spi.rs", source.path, line(&source.code, at))
+        })
+        .collect()
+}
+
 fn report(faults: impl Iterator<Item = String>) {
     let faults: Vec<String> = faults.collect();
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
@@ -536,6 +576,13 @@ fn misplaced_unsafe_is_found() {
     assert_eq!(faults("api/mod.rs", "#[unsafe(no_mangle)] fn f() { unsafe { g() } }"), 2);
     assert_eq!(faults("pg/mod.rs", "unsafe { g() }"), 0);
     assert_eq!(faults("api/mod.rs", "#![forbid(unsafe_code)] // unsafe"), 0);
+}
+
+#[test]
+fn spi_elsewhere_is_found() {
+    let faults = |text: &str| foreign_spi(&Source::new("pg/x.rs", text)).len();
+    assert_eq!(faults("fn f() { pgrx::Spi::run(\"x\"); unsafe { pg_sys::SPI_connect() } }"), 2);
+    assert_eq!(faults("// SPI_connect\nfn f() { spi::run(\"SPI_connect\") }"), 0);
 }
 
 #[test]
