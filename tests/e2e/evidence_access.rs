@@ -179,12 +179,12 @@ fn nothing_is_said_when_capture_fails() {
 fn nothing_is_said_of_a_source() {
     let db = fresh_db();
     let (role, mut r, notices, mut c) = owner_of_secrets(&db);
-    exec(&mut c, &format!("GRANT SELECT ON his.secrets TO \"{role}\""));
+    exec(&mut c, &format!("GRANT SELECT, TRIGGER ON his.secrets TO \"{role}\""));
     exec(&mut r, &create_call("his.s", "SELECT id, s FROM his.secrets", "auto"));
     exec(
         &mut c,
         &format!(
-            "REVOKE SELECT ON his.secrets FROM \"{role}\"; ALTER TABLE his.secrets OWNER TO \"{role}\"; REVOKE ALL ON his.secrets FROM \"{role}\""
+            "REVOKE ALL ON his.secrets FROM \"{role}\"; ALTER TABLE his.secrets OWNER TO \"{role}\"; REVOKE ALL ON his.secrets FROM \"{role}\""
         ),
     );
     exec(&mut r, TALKATIVE);
