@@ -16,6 +16,7 @@ const CALLED_BY_ALL: &[&str] = &[
     "_verdicts",
     "alter_stream_table",
     "alter_stream_table_query",
+    "changes",
     "create_stream_table",
     "drop_stream_table",
     "explain_refresh",
