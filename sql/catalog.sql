@@ -44,8 +44,6 @@ CREATE TABLE pgtrickle.pgt_stream_tables (
   epoch integer NOT NULL DEFAULT -1,
   -- Changes with every change of definition; plans are cached by it.
   version bigint NOT NULL DEFAULT 1,
-  -- The owner whose state and buffers privileges were given to; another one now means to give them again.
-  granted_to oid NOT NULL DEFAULT 0,
   last_refresh timestamptz,
   CHECK ((status = 'suspended') = (reason IS NOT NULL)),
   CHECK (status <> 'active' OR frontier IS NOT NULL OR reinitialize IS NOT NULL)

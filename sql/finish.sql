@@ -50,7 +50,7 @@ GRANT EXECUTE ON FUNCTION
   pgtrickle._pending, pgtrickle._change_buffers, pgtrickle._snapshot_columns, pgtrickle._snapshot_details, pgtrickle._verdicts
   TO PUBLIC;
 -- Called by the statements of a refresh, with the rights of the stream table's owner; outside of one they refuse.
-GRANT EXECUTE ON FUNCTION pgtrickle_internal.changes TO PUBLIC;
+GRANT EXECUTE ON FUNCTION pgtrickle_internal.changes, pgtrickle_internal.state, pgtrickle_internal.write_state TO PUBLIC;
 -- PostgreSQL asks for it when it clones the trigger of a partitioned source on a partition that its owner makes or
 -- attaches. The function writes only for triggers that are genuine.
 GRANT EXECUTE ON FUNCTION pgtrickle._capture TO PUBLIC;

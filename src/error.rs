@@ -113,9 +113,9 @@ pub enum Error {
     /// A buffered row can't be computed with any more.
     #[error("buffered changes can't be used: {what}")]
     StaleImage { what: String },
-    /// A buffer that was there a moment ago.
-    #[error("the change buffer of relation {source_oid} is missing")]
-    BufferMissing { source_oid: u32 },
+    /// A buffer or state table that was there a moment ago.
+    #[error("side table {name} is missing")]
+    SideTableMissing { name: String },
     /// Somebody holds a lock that is not waited for.
     #[error("could not obtain a lock on {what}")]
     LockNotAvailable { what: String },
@@ -160,7 +160,7 @@ impl Error {
             Error::ReservedSchema { .. } | Error::Privilege { .. } | Error::OnlyInRefresh => {
                 InsufficientPrivilege
             }
-            Error::StaleImage { .. } | Error::BufferMissing { .. } => ObjectNotInPrerequisiteState,
+            Error::StaleImage { .. } | Error::SideTableMissing { .. } => ObjectNotInPrerequisiteState,
             Error::NameTaken { .. } => DuplicateTable,
             Error::Cycle { .. } => InvalidObjectDefinition,
             Error::ProtectedObject { .. } => ObjectNotInPrerequisiteState,
@@ -214,7 +214,7 @@ impl Error {
             Error::TooManyColumns { .. } => "reason=TOO_MANY_COLUMNS.".into(),
             Error::OnlyInRefresh => "reason=ONLY_IN_REFRESH.".into(),
             Error::StaleImage { .. } => "reason=STALE_IMAGE.".into(),
-            Error::BufferMissing { .. } => "reason=BUFFER_MISSING.".into(),
+            Error::SideTableMissing { .. } => "reason=SIDE_TABLE_MISSING.".into(),
             Error::LockNotAvailable { .. } => "reason=LOCK_NOT_AVAILABLE.".into(),
             Error::OutOfTime => "reason=OUT_OF_TIME.".into(),
             Error::OwnTableMissing { .. } => "reason=OWN_TABLE_MISSING.".into(),
@@ -265,7 +265,7 @@ impl Error {
             Error::OnlyInRefresh => {
                 "Read the stream table; SELECT * FROM pgtrickle.change_buffers shows what is buffered.".into()
             }
-            Error::StaleImage { .. } | Error::BufferMissing { .. } => {
+            Error::StaleImage { .. } | Error::SideTableMissing { .. } => {
                 "Nothing needs to be done: the next refresh computes the contents anew.".into()
             }
             Error::LockNotAvailable { .. } => {

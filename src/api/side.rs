@@ -1,5 +1,5 @@
-//! Functions by which a refresh reaches the side tables. Everybody may execute them, since a refresh has its owner's
-//! rights; each looks for itself whether a refresh is running that may.
+//! Functions by which a refresh reaches the side tables, with the rights of the stream table's owner; each looks for itself
+//! whether a refresh is running that may.
 
 use pgrx::pg_sys;
 use pgrx::pg_sys::panic::ErrorReport;
@@ -12,7 +12,6 @@ use crate::pg::foreign::boundary;
 #[pg_extern(sql = r#"
 CREATE FUNCTION pgtrickle_internal.kept(name cstring) RETURNS SETOF record STRICT
 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
-GRANT EXECUTE ON FUNCTION pgtrickle_internal.kept TO PUBLIC;
 "#, requires = ["catalog"])]
 fn kept(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
     boundary(|| entry::kept(fcinfo))
@@ -22,7 +21,6 @@ fn kept(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
 #[pg_extern(sql = r#"
 CREATE FUNCTION pgtrickle_internal.expected_rows(internal) RETURNS internal STRICT
 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
-GRANT EXECUTE ON FUNCTION pgtrickle_internal.expected_rows TO PUBLIC;
 "#, requires = ["catalog"])]
 fn expected_rows(fcinfo: pg_sys::FunctionCallInfo) -> i64 {
     // A null pointer that is no NULL is the answer "no opinion".
@@ -33,8 +31,37 @@ fn expected_rows(fcinfo: pg_sys::FunctionCallInfo) -> i64 {
 #[pg_extern(sql = r#"
 CREATE FUNCTION pgtrickle_internal.changes(source oid, frontier text, own xid8, epoch integer) RETURNS SETOF record STRICT
 ROWS 1000 SUPPORT pgtrickle_internal.expected_rows LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
-GRANT EXECUTE ON FUNCTION pgtrickle_internal.changes TO PUBLIC;
 "#, requires = ["catalog", expected_rows])]
 fn changes(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
     boundary(|| entry::changes(fcinfo))
+}
+
+/// Rows of a state table: all, or those with one of the hashes.
+#[pg_extern(sql = r#"
+CREATE FUNCTION pgtrickle_internal.state(state oid, hashes bigint[]) RETURNS SETOF record
+ROWS 1000 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#, requires = ["catalog"])]
+fn state(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
+    Ok(entry::read_state(fcinfo)?)
+}
+
+/// Takes the rows that `write_state` writes.
+#[pg_extern(sql = r#"
+CREATE FUNCTION pgtrickle_internal.write_row(internal, state oid, tid tid, h bigint, alive boolean, image record) RETURNS internal
+LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#, requires = ["catalog"])]
+fn write_row(fcinfo: pg_sys::FunctionCallInfo) -> Result<i64, ErrorReport> {
+    Ok(entry::write_state(fcinfo)?)
+}
+
+/// Ends `write_state`: the number of rows that it got.
+#[pg_extern(sql = r#"
+CREATE FUNCTION pgtrickle_internal.rows_written(internal) RETURNS bigint
+LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+CREATE AGGREGATE pgtrickle_internal.write_state(state oid, tid tid, h bigint, alive boolean, image record) (
+  SFUNC = pgtrickle_internal.write_row, STYPE = internal, FINALFUNC = pgtrickle_internal.rows_written
+);
+"#, requires = ["catalog", write_row])]
+fn rows_written(fcinfo: pg_sys::FunctionCallInfo) -> i64 {
+    entry::state_written(fcinfo)
 }

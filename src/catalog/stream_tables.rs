@@ -31,8 +31,6 @@ pub struct StreamTable {
     pub own_xid: String,
     pub epoch: i32,
     pub version: i64,
-    /// The owner that state and buffers are granted to.
-    pub granted_to: Oid,
 }
 
 impl StreamTable {
@@ -55,7 +53,7 @@ impl StreamTable {
 
 const SELECT: &str = "SELECT s.relid, coalesce(n.nspname, s.table_schema), coalesce(c.relname, s.table_name), \
     coalesce(c.relowner, 0), s.query, s.query_tree, s.columns, s.refresh_mode, s.differential, s.comparable, \
-    s.full_reasons, s.status, s.reason, s.detail, s.hint, s.reinitialize, s.frontier, s.own_xid, s.epoch, s.version, s.granted_to \
+    s.full_reasons, s.status, s.reason, s.detail, s.hint, s.reinitialize, s.frontier, s.own_xid, s.epoch, s.version \
     FROM pgtrickle.pgt_stream_tables s \
     LEFT JOIN pg_catalog.pg_class c ON c.oid = s.relid \
     LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace";
@@ -87,7 +85,6 @@ fn read(mut row: Row) -> Result<StreamTable> {
         own_xid: row.text(17)?,
         epoch: row.parse(18)?,
         version: row.parse(19)?,
-        granted_to: row.parse(20)?,
     })
 }
 
@@ -290,16 +287,6 @@ pub fn trigger_fault(relid: Oid, mode: Mode) -> Result<Option<String>> {
         mode,
     )?;
     rows.first().map(|mut row| row.text(0)).transpose()
-}
-
-/// Its state and buffers were granted to this owner.
-pub fn set_granted(relid: Oid, owner: Oid) -> Result<()> {
-    spi::run(
-        "UPDATE pgtrickle.pgt_stream_tables SET granted_to = $2 WHERE relid = $1",
-        &[Arg::Oid(relid), Arg::Oid(owner)],
-        Mode::Fresh,
-    )?;
-    Ok(())
 }
 
 /// What the scheduler needs of each stream table: oid, seconds between refreshes, seconds since the last one.

@@ -72,28 +72,8 @@ fn create_buffer(source: Oid) -> Result<()> {
     )
 }
 
-/// Leaves out of ANALYZE what has a type that somebody made. A range type can have a function of its maker's that ANALYZE
-/// calls with the rights of the table's owner, and our tables belong to a superuser.
-pub fn without_statistics(table: &str) -> Result<()> {
-    let rows = spi::run(
-        "SELECT a.attname FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1::pg_catalog.regclass \
-         AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384 AND a.attstattarget IS DISTINCT FROM 0",
-        &[Arg::Text(table)],
-        Mode::Fresh,
-    )?;
-    for mut row in rows {
-        let column = sqltext::ident(&row.text(0)?);
-        spi::run_once(
-            &format!("ALTER TABLE {table} ALTER COLUMN {column} SET STATISTICS 0"),
-            &[],
-            Mode::Fresh,
-        )?;
-    }
-    Ok(())
-}
-
 /// A relation that only this library writes: see `pg::side`.
-fn create_side_table(name: &str, columns: &str, options: &str) -> Result<()> {
+pub fn create_side_table(name: &str, columns: &str, options: &str) -> Result<()> {
     let table = sqltext::qualified(INTERNAL_SCHEMA, name);
     let create = format!(
         "CREATE MATERIALIZED VIEW {table} USING heap WITH ({options}) AS \
@@ -181,15 +161,6 @@ pub fn drop_unused_buffer(source: Oid) -> Result<()> {
     Ok(())
 }
 
-/// Runs `f` while `table` is no member of the extension. What a member's privileges are when it becomes one counts as
-/// given by the extension: later grants would be dumped, for a table that is not.
-pub fn outside_extension<T>(table: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
-    spi::run_once(&format!("ALTER EXTENSION pgtrickle DROP TABLE {table}"), &[], Mode::Fresh)?;
-    let result = f()?;
-    spi::run_once(&format!("ALTER EXTENSION pgtrickle ADD TABLE {table}"), &[], Mode::Fresh)?;
-    Ok(result)
-}
-
 /// Unconsumed changes of a source for a frontier: number of rows, and of marks among them.
 pub fn pending(source: Oid, frontier: &Frontier) -> Result<(i64, i64)> {
     let (mut rows, mut marks) = (0, 0);
@@ -210,6 +181,17 @@ pub fn frontier_args<'a>(frontier: &'a str, own_xid: &'a str, epoch: &'a str) ->
         Arg::Literal(pgrx::pg_sys::XID8OID, own_xid),
         Arg::Literal(pgrx::pg_sys::INT4OID, epoch),
     ]
+}
+
+/// Keeps the buffers of these sources as they are until the end of the transaction: who rewrites one, as REFRESH does, has
+/// done so before our snapshot, or waits.
+pub fn hold_buffers(sources: impl IntoIterator<Item = Oid>) -> Result<()> {
+    for source in sources {
+        if let Some(buffer) = side::buffer(source)? {
+            lock_relation(buffer, LockMode::AccessShare);
+        }
+    }
+    Ok(())
 }
 
 /// Does the buffer exist?

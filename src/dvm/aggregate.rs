@@ -1,6 +1,6 @@
 //! Aggregates: their state columns, how a delta changes them, and when a group must be computed anew.
 //!
-//! A state table has `h` (hash of the keys), the keys `c1..ck`, `cnt` (rows in the group) and per aggregate `i`:
+//! A state table has `h` (hash of the keys) and, as an image, the keys `c1..ck`, `cnt` (rows in the group) and per aggregate `i`:
 //! `n<i>` non-null values, `s<i>` their sum, `lo<i>`/`hi<i>` the smallest and largest display scale among them, `m<i>`
 //! an extreme or a recomputed value.
 #![forbid(unsafe_code)]
@@ -41,6 +41,11 @@ fn parts(n: usize, agg: &Agg) -> Vec<Part> {
 /// Names of all state columns after the keys and `cnt`.
 pub fn state_columns(a: &Aggregate) -> Vec<String> {
     a.aggs.iter().enumerate().flat_map(|(n, agg)| parts(n, agg)).map(|p| p.name).collect()
+}
+
+/// Names of the columns that a state table stores of a group: the keys, `cnt`, and those of the aggregates.
+pub fn stored_columns(a: &Aggregate) -> Vec<String> {
+    names(a.keys).into_iter().chain(std::iter::once("cnt".to_string())).chain(state_columns(a)).collect()
 }
 
 /// Keys, `cnt` and state columns for all groups of `input`; `join` restricts the groups.

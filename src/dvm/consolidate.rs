@@ -179,7 +179,7 @@ impl Layout {
     /// The wanted values of an image, in order.
     fn project(&self, values: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let mut source = Values(values);
-        let all = (0..self.count).map(|_| source.next()).collect::<Result<Vec<_>>>()?;
+        let all = (0..self.count).map(|_| source.take()).collect::<Result<Vec<_>>>()?;
         out.clear();
         for position in &self.positions {
             match all.get(*position).copied().flatten() {

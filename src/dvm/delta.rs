@@ -148,15 +148,15 @@ impl Builder<'_> {
             }
             Op::Aggregate(a) => {
                 let old = named(&output_exprs(a, "s"));
-                let state = self.names.state(a.id);
+                let state = self.names.state(a, None);
                 if !op.touches(self.changed) {
-                    return format!("SELECT {old} FROM {state} s");
+                    return format!("SELECT {old} FROM {state}");
                 }
                 let new = named(&output_exprs(a, "x"));
                 let id = a.id;
                 let alive = if a.keys == 0 { "true" } else { "x.cnt > 0" };
                 format!(
-                    "SELECT {old} FROM {state} s WHERE NOT EXISTS (SELECT FROM x{id} x WHERE x.sid = s.ctid) \
+                    "SELECT {old} FROM {state} WHERE NOT EXISTS (SELECT FROM x{id} x WHERE x.sid = s.sid) \
                      UNION ALL SELECT {new} FROM x{id} x WHERE {alive}"
                 )
             }
@@ -172,7 +172,7 @@ impl Builder<'_> {
 
         // o: old state beside new values, one row per touched group.
         let parts = state_columns(a);
-        let mut list = vec!["g.h".to_string(), "s.ctid AS sid".into()];
+        let mut list = vec!["g.h".to_string(), "s.sid".into()];
         list.extend(prefixed("g", &keys));
         list.push("coalesce(s.cnt, 0) AS o_cnt".into());
         list.push("coalesce(s.cnt, 0) + g.dn AS cnt".into());
@@ -185,19 +185,16 @@ impl Builder<'_> {
             .collect();
         let flag = if recompute.is_empty() { "false".to_string() } else { recompute.join(" OR ") };
         list.push(format!("({flag}) AS redo"));
-        let state = self.names.state(id);
+        let state = self.names.state(a, Some(&format!("ARRAY(SELECT t.h FROM g{id} t)")));
         let matched =
             if keys.is_empty() { "true".into() } else { format!("s.h = g.h AND {}", same("s", "g", &keys)) };
         self.ctes.push((
             format!("o{id}"),
-            format!(
-                "MATERIALIZED (SELECT {} FROM g{id} g LEFT JOIN {state} s ON {matched})",
-                list.join(", ")
-            ),
+            format!("MATERIALIZED (SELECT {} FROM g{id} g LEFT JOIN {state} ON {matched})", list.join(", ")),
         ));
         let source = if recompute.is_empty() { format!("o{id}") } else { self.recomputed(a, &parts) };
         self.ctes.push((format!("x{id}"), format!("MATERIALIZED (SELECT * FROM {source})")));
-        self.write_state(a, &parts);
+        self.write_state(a);
         self.checks.push(format!(
             "(SELECT count(*) FROM x{id} WHERE cnt < 0 OR sid IS NULL AND cnt <= 0 AND {})",
             a.keys == 0
@@ -286,41 +283,12 @@ impl Builder<'_> {
         format!("(SELECT {} FROM o{id} o LEFT JOIN {hashed} ON {by_hash}{matched}) y", out.join(", "))
     }
 
-    fn write_state(&mut self, a: &Aggregate, parts: &[String]) {
+    fn write_state(&mut self, a: &Aggregate) {
         let id = a.id;
-        let state = self.names.state(id);
-        let keys = names(a.keys);
         let alive = if a.keys == 0 { "true" } else { "x.cnt > 0" };
-        let set: Vec<String> = std::iter::once("cnt".to_string())
-            .chain(parts.iter().cloned())
-            .map(|c| format!("{c} = x.{c}"))
-            .collect();
-        self.ctes.push((
-            format!("su{id}"),
-            format!(
-                "(UPDATE {state} s SET {} FROM x{id} x WHERE s.ctid = x.sid AND {alive})",
-                set.join(", ")
-            ),
-        ));
-        if a.keys == 0 {
-            return;
-        }
-        self.ctes.push((
-            format!("sd{id}"),
-            format!("(DELETE FROM {state} s USING x{id} x WHERE s.ctid = x.sid AND x.cnt <= 0)"),
-        ));
-        let mut columns = vec!["h".to_string()];
-        columns.extend(keys);
-        columns.push("cnt".into());
-        columns.extend(parts.iter().cloned());
-        self.ctes.push((
-            format!("si{id}"),
-            format!(
-                "(INSERT INTO {state} ({}) SELECT {} FROM x{id} x WHERE x.sid IS NULL AND x.cnt > 0)",
-                columns.join(", "),
-                prefixed("x", &columns).join(", ")
-            ),
-        ));
+        let sql = self.names.write_state(a, "x", &format!("x{id}"), "x.sid", alive);
+        self.ctes.push((format!("sw{id}"), format!("({sql})")));
+        self.checks.push(format!("(SELECT missed FROM sw{id})"));
     }
 
     /// The aggregate's own delta: old output rows leave, new ones enter, where they differ in any bit.
@@ -345,14 +313,14 @@ impl Builder<'_> {
     }
 }
 
-/// Statements that (re)build the state tables from the present contents of the sources: for each aggregate its state
-/// table's name without schema quoting resolved, the SELECT that fills it.
-pub fn state_tables(op: &Op, names: &Names) -> Vec<(u32, String)> {
+/// What the state tables hold at the present contents of the sources: for each aggregate the SELECT of the hashes and the
+/// stored columns of its groups.
+pub fn state_tables<'a>(op: &'a Op, names: &Names) -> Vec<(&'a Aggregate, String)> {
     op.aggregates()
         .into_iter()
         .map(|a| {
             let inner = init_select(a, &contents(&a.input, names), "");
-            (a.id, format!("SELECT {} FROM ({inner}) s", fill_list(a)))
+            (a, format!("SELECT {} FROM ({inner}) s", fill_list(a)))
         })
         .collect()
 }

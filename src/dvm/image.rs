@@ -59,7 +59,7 @@ pub struct Values<'a>(pub &'a [u8]);
 
 impl<'a> Values<'a> {
     /// The next value; inside, None is NULL.
-    pub fn next(&mut self) -> Result<Option<&'a [u8]>> {
+    pub fn take(&mut self) -> Result<Option<&'a [u8]>> {
         let (mut length, mut shift) = (0u64, 0);
         loop {
             let (byte, rest) = self.0.split_first().ok_or_else(damaged)?;

@@ -183,8 +183,16 @@ pub struct Names {
     pub target_columns: Vec<String>,
     /// The user has unique indexes on it.
     pub unique: bool,
-    /// Prefix of the state tables: `schema."state_<oid>` without the closing part.
-    pub state_prefix: String,
+    /// Aggregate → its state table.
+    pub states: BTreeMap<u32, StateTable>,
+}
+
+/// One state table.
+#[derive(Debug, Clone)]
+pub struct StateTable {
+    pub oid: Oid,
+    /// Types of the columns that `aggregate::stored_columns` names, as SQL.
+    pub types: Vec<String>,
 }
 
 /// One source.
@@ -199,9 +207,30 @@ pub struct TableNames {
 }
 
 impl Names {
-    /// State table of aggregate `id`.
-    pub fn state(&self, id: u32) -> String {
-        format!("{}_{id}", self.state_prefix)
+    /// The state of an aggregate as `s`: `sid`, `h` and its columns; for all groups, or those with a hash in an array.
+    pub fn state(&self, a: &Aggregate, hashes: Option<&str>) -> String {
+        let state = &self.states[&a.id];
+        let columns: Vec<String> = aggregate::stored_columns(a)
+            .iter()
+            .zip(&state.types)
+            .map(|(name, type_sql)| format!("{name} {type_sql}"))
+            .collect();
+        format!(
+            "pgtrickle_internal.state({}::oid, {}) AS s(sid tid, h bigint, {})",
+            state.oid,
+            hashes.unwrap_or("NULL"),
+            columns.join(", ")
+        )
+    }
+
+    /// A SELECT of how many rows of `from` (as `alias`) the state took: rows without `sid` are new, without life they go.
+    pub fn write_state(&self, a: &Aggregate, alias: &str, from: &str, sid: &str, alive: &str) -> String {
+        format!(
+            "SELECT count(*) - pgtrickle_internal.write_state({}::oid, {sid}, {alias}.h, {alive}, ROW({})) AS missed \
+             FROM {from} {alias}",
+            self.states[&a.id].oid,
+            prefixed(alias, &aggregate::stored_columns(a)).join(", ")
+        )
     }
 
     /// A subquery that reads `cols` of a source under the names `c<attnum>`.

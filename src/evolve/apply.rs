@@ -9,7 +9,7 @@ use crate::catalog::{dependencies, sources};
 use crate::cdc;
 use crate::drift::account::{Moment, Why};
 use crate::drift::{Usage, diff_retyped, judge, mark_created};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::evolve::suspend;
 use crate::lifecycle::bind::require_privileges;
 use crate::model::{Oid, Reason, Verdict};
@@ -17,7 +17,6 @@ use crate::pg::guc::{SchemaSnapshots, schema_snapshots};
 use crate::pg::query::{Analysis, analyse, parse, print_tree};
 use crate::pg::secctx::{Restriction, as_user};
 use crate::pg::snapshot::Side;
-use crate::pg::spi::{self, Arg, Mode};
 use crate::pg::{cache, subxact};
 use crate::snapshot::shape::TableShape;
 use crate::snapshot::{capture, shape_now};
@@ -155,14 +154,4 @@ pub fn source_dropped(source: Oid, name: &str) -> Result<()> {
         suspend::suspend(&table, Reason::SourceDropped, &detail)?;
     }
     Ok(())
-}
-
-/// Name of a role.
-pub fn owner_name(owner: Oid) -> Result<String> {
-    let rows =
-        spi::run("SELECT rolname FROM pg_catalog.pg_roles WHERE oid = $1", &[Arg::Oid(owner)], Mode::Fresh)?;
-    match rows.first() {
-        Some(mut row) => row.text(0),
-        None => Err(Error::Internal(format!("role {owner} does not exist"))),
-    }
 }

@@ -1,4 +1,4 @@
-//! Everything that is derived from a query: dependencies, capture, state tables, grants, index. One function makes all
+//! Everything that is derived from a query: dependencies, capture, state tables, index. One function makes all
 //! of it, for a new stream table, for a new query, and for a query that is resolved again.
 #![forbid(unsafe_code)]
 
@@ -10,13 +10,13 @@ use crate::cdc;
 use crate::drift::account::{Moment, Why};
 use crate::dvm::support::Unsupported;
 use crate::error::{Error, Result};
-use crate::evolve::apply::{judge_missed, owner_name, record, sync_capture};
+use crate::evolve::apply::{judge_missed, record, sync_capture};
 use crate::model::{Oid, RefreshMode, Status};
 use crate::pg::cache;
 use crate::pg::query::{Analysis, Parsed};
 use crate::pg::snapshot::Side;
 use crate::pg::spi::{self, Arg, Mode};
-use crate::refresh::{create_row_index, create_state, drop_state, naming};
+use crate::refresh::{create_row_index, create_state, drop_state};
 use crate::scheduler::dag;
 use crate::snapshot::{capture, read_shapes};
 use crate::sqltext;
@@ -85,11 +85,8 @@ pub fn bind(
     // What is suspended has no capture, and may have lost columns: it gets all this when it resumes.
     let active = table.status != Status::Suspended;
     if let (true, Ok(op)) = (differential && active, &analysis.plan) {
-        let owner = owner_name(table.owner)?;
-        let names = naming::names(&table, &shapes)?;
-        create_state(&table, op, &names, &owner)?;
+        create_state(&table, op)?;
         create_row_index(&table, op)?;
-        stream_tables::set_granted(relid, table.owner)?;
     }
     cache::definitions_changed()
 }
@@ -114,21 +111,4 @@ pub fn drop_row_index(table: &StreamTable) -> Result<()> {
         spi::run_once(&format!("DROP INDEX {index}"), &[], Mode::Fresh)?;
     }
     Ok(())
-}
-
-/// Grants that follow a change of owner.
-pub fn regrant(table: &StreamTable, analysis: &Analysis) -> Result<()> {
-    if let (true, Ok(op)) = (table.differential, &analysis.plan) {
-        let owner = owner_name(table.owner)?;
-        for aggregate in op.aggregates() {
-            let state = sqltext::qualified(
-                cdc::INTERNAL_SCHEMA,
-                &format!("{}_{}", naming::state_base(table.relid), aggregate.id),
-            );
-            let grant =
-                format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {state} TO {}", sqltext::ident(&owner));
-            cdc::outside_extension(&state, || spi::run_once(&grant, &[], Mode::Fresh))?;
-        }
-    }
-    stream_tables::set_granted(table.relid, table.owner)
 }

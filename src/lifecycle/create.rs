@@ -119,7 +119,9 @@ fn create_table(schema: &str, name: &str, parsed: &Parsed) -> Result<Oid> {
             with_settings(PINNED, || {
                 spi::run_once(&format!("SELECT FROM ({}) q LIMIT 0", parsed.text), &[], Mode::Fresh)?;
                 let sql = format!("CREATE TABLE {table} AS {} WITH NO DATA", parsed.text);
-                spi::run_once(&sql, &[], Mode::Fresh)
+                spi::run_once(&sql, &[], Mode::Fresh)?;
+                // Without a key of its own it could not be refreshed once somebody publishes all tables.
+                spi::run_once(&format!("ALTER TABLE {table} REPLICA IDENTITY FULL"), &[], Mode::Fresh)
             })
         })
     })?;

@@ -15,6 +15,8 @@ use crate::model::Oid;
 pub struct Access {
     /// Sources whose buffers are read.
     pub sources: BTreeSet<Oid>,
+    /// State tables that are read and written.
+    pub states: BTreeSet<Oid>,
     /// Rows that the planner may expect of a buffer, where it plans for this refresh alone.
     pub expected: Option<f64>,
 }
@@ -56,6 +58,12 @@ impl Drop for Restore {
 /// Is this source's buffer one that the running refresh reads?
 pub fn check_source(source: Oid) -> Result<()> {
     let granted = ACCESS.with_borrow(|a| a.as_ref().is_some_and(|a| a.sources.contains(&source)));
+    if granted { Ok(()) } else { Err(Error::OnlyInRefresh) }
+}
+
+/// Is this state table one of the running refresh?
+pub fn check_state(table: Oid) -> Result<()> {
+    let granted = ACCESS.with_borrow(|a| a.as_ref().is_some_and(|a| a.states.contains(&table)));
     if granted { Ok(()) } else { Err(Error::OnlyInRefresh) }
 }
 

@@ -9,10 +9,10 @@ use pgrx::pg_sys;
 
 use crate::dvm::image;
 use crate::error::{Error, Result};
-use crate::model::{INTERNAL_SCHEMA, row_trigger, truncate_trigger};
+use crate::model::{row_trigger, truncate_trigger};
 use crate::pg::cache;
 use crate::pg::route::{self, Column, Route};
-use crate::pg::spi::c_string;
+use crate::pg::values::put;
 
 /// The body of the trigger. Arguments of the trigger: the source's oid.
 ///
@@ -95,7 +95,7 @@ unsafe fn encode(route: &Route, slot: *mut pg_sys::TupleTableSlot) -> Vec<u8> {
             if *(*slot).tts_isnull.add(i) {
                 image::put_null(&mut out);
             } else {
-                put(*(*slot).tts_values.add(i), c, &mut out);
+                put(*(*slot).tts_values.add(i), &c.kind, &mut out);
             }
         }
     }
@@ -110,36 +110,6 @@ unsafe fn fetch(route: &Route, slot: *mut pg_sys::TupleTableSlot) {
             pg_sys::slot_getsomeattrs_int(slot, route.deformed);
         }
     }
-}
-
-unsafe fn put(value: pg_sys::Datum, column: &Column, out: &mut Vec<u8>) {
-    // SAFETY: a value of the column's length kind: a number, or a pointer to bytes of fixed length, a varlena (-1) or a C
-    // string (-2). What is stored compressed, elsewhere or expanded is copied into the trigger's own memory context.
-    unsafe {
-        if column.by_value {
-            let bytes = (value.value() as u64).to_le_bytes();
-            return image::put(out, &bytes[..(column.length as usize).min(8)]);
-        }
-        match column.length {
-            -1 => {
-                let stored = value.cast_mut_ptr::<pg_sys::varlena>();
-                let plain = if pgrx::varlena::varatt_is_4b_u(stored) || is_short(stored) {
-                    stored
-                } else {
-                    pg_sys::pg_detoast_datum_packed(stored)
-                };
-                image::put(out, pgrx::varlena::varlena_to_byte_slice(plain));
-            }
-            -2 => image::put(out, std::ffi::CStr::from_ptr(value.cast_mut_ptr()).to_bytes()),
-            n => image::put(out, std::slice::from_raw_parts(value.cast_mut_ptr::<u8>(), n as usize)),
-        }
-    }
-}
-
-/// Is it stored in place with a short header?
-unsafe fn is_short(value: *const pg_sys::varlena) -> bool {
-    // SAFETY: a varlena.
-    unsafe { pgrx::varlena::varatt_is_1b(value) && !pgrx::varlena::varatt_is_1b_e(value) }
 }
 
 /// Is every captured column of both rows the same, bit for bit? Differing toast pointers count as a change.
@@ -165,13 +135,13 @@ unsafe fn unchanged(
 
 /// Are two values of a column the same bytes?
 unsafe fn same_image(a: pg_sys::Datum, b: pg_sys::Datum, column: &Column) -> bool {
-    if column.by_value || a == b {
+    if column.kind.by_value || a == b {
         return a == b;
     }
     // SAFETY: both point to values of the column's length kind: fixed, varlena (-1) or C string (-2).
     unsafe {
         let (a, b) = (a.cast_mut_ptr::<u8>(), b.cast_mut_ptr::<u8>());
-        let size = |p: *mut u8| match column.length {
+        let size = |p: *mut u8| match column.kind.length {
             -1 => pgrx::varsize_any(p.cast()),
             -2 => std::ffi::CStr::from_ptr(p.cast()).to_bytes().len(),
             n => n as usize,
@@ -253,7 +223,7 @@ unsafe fn write(buffer: pg_sys::Oid, rows: &[(i32, &[u8])]) -> Result<()> {
     Ok(())
 }
 
-/// The body of the guard on stream tables and state: statements of others are refused.
+/// The body of the guard on stream tables: statements of others are refused.
 ///
 /// # Safety
 /// `fcinfo` comes from PostgreSQL's function manager.
@@ -262,14 +232,7 @@ pub unsafe fn guard(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
     unsafe {
         let data = trigger_data(fcinfo)?;
         let relation = (*data).tg_relation;
-        let internal = c_string(INTERNAL_SCHEMA)?;
-        let internal = pg_sys::get_namespace_oid(internal.as_ptr(), true);
-        let ours = if (*(*relation).rd_rel).relnamespace == internal {
-            cache::in_maintenance()
-        } else {
-            cache::maintains((*relation).rd_id.to_u32())
-        };
-        if ours {
+        if cache::maintains((*relation).rd_id.to_u32()) {
             return Ok(());
         }
         let name = std::ffi::CStr::from_ptr((*(*relation).rd_rel).relname.data.as_ptr());

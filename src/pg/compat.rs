@@ -170,3 +170,34 @@ pub unsafe fn mutate(
     // SAFETY: per the contract; nothing in the closure needs dropping.
     unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| f(node, context)) }
 }
+
+/// Gives a relation new, empty storage.
+///
+/// # Safety
+/// An open relation with storage, locked exclusively.
+pub unsafe fn set_new_storage(rel: pg_sys::Relation) {
+    // SAFETY: per the contract.
+    unsafe {
+        let persistence = (*(*rel).rd_rel).relpersistence;
+        #[cfg(feature = "pg15")]
+        pg_sys::RelationSetNewRelfilenode(rel, persistence);
+        #[cfg(not(feature = "pg15"))]
+        pg_sys::RelationSetNewRelfilenumber(rel, persistence);
+    }
+}
+
+/// Makes the indexes of a relation and of its TOAST table anew.
+///
+/// # Safety
+/// The relation is locked exclusively.
+pub unsafe fn rebuild_indexes(relation: pg_sys::Oid) {
+    let flags = pg_sys::REINDEX_REL_PROCESS_TOAST as i32;
+    let mut params = pg_sys::ReindexParams::default();
+    // SAFETY: per the contract.
+    unsafe {
+        #[cfg(any(feature = "pg15", feature = "pg16"))]
+        pg_sys::reindex_relation(relation, flags, &mut params);
+        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+        pg_sys::reindex_relation(std::ptr::null(), relation, flags, &mut params);
+    }
+}

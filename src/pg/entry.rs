@@ -4,7 +4,7 @@
 use pgrx::pg_sys;
 
 use crate::error::Result;
-use crate::pg::{capture, changes, drop_command, event, side};
+use crate::pg::{capture, changes, drop_command, event, side, state};
 
 /// Row and TRUNCATE trigger.
 pub fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
@@ -46,4 +46,22 @@ pub fn changes(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
 pub fn expected_rows(fcinfo: pg_sys::FunctionCallInfo) -> Option<pg_sys::Datum> {
     // SAFETY: see the module's doc.
     unsafe { changes::expected_rows(fcinfo) }
+}
+
+/// Rows of a state table.
+pub fn read_state(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
+    // SAFETY: see the module's doc.
+    unsafe { state::read(fcinfo) }
+}
+
+/// One row for a state table.
+pub fn write_state(fcinfo: pg_sys::FunctionCallInfo) -> Result<i64> {
+    // SAFETY: see the module's doc.
+    unsafe { state::write(fcinfo) }
+}
+
+/// The end of them.
+pub fn state_written(fcinfo: pg_sys::FunctionCallInfo) -> i64 {
+    // SAFETY: see the module's doc.
+    unsafe { state::written(fcinfo) }
 }

@@ -27,9 +27,11 @@ pub mod settings;
 pub mod side;
 pub mod snapshot;
 pub mod spi;
+mod state;
 pub mod statistics;
 pub mod subxact;
 pub mod types;
+mod values;
 pub mod worker;
 
 use pgrx::pg_sys;

@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::model::{Oid, row_trigger, truncate_trigger};
 use crate::pg::catalog_scan::{Scan, array_elements, attribute, row_by_oid_now};
 use crate::pg::compat::descriptor_attribute;
+use crate::pg::values::Kind;
 use crate::pg::{names, side};
 
 /// Where the rows of a trigger go, and what of them.
@@ -31,8 +32,7 @@ pub struct Route {
 /// A captured column in the written relation.
 pub struct Column {
     pub attnum: i16,
-    pub by_value: bool,
-    pub length: i16,
+    pub kind: Kind,
 }
 
 /// More routes than this are forgotten all at once: a session that writes to tens of thousands of partitions.
@@ -134,7 +134,8 @@ unsafe fn make(trigger: pg_sys::Oid, source: Option<Oid>, written: pg_sys::Relat
             let Some(attnum) = number_in(number, root, written) else { continue };
             let origin = descriptor_attribute((*written).rd_att, attnum as usize - 1);
             identities.push((number, (*origin).atttypid.to_u32()));
-            columns.push(Column { attnum, by_value: (*origin).attbyval, length: (*origin).attlen });
+            let kind = Kind { by_value: (*origin).attbyval, length: (*origin).attlen };
+            columns.push(Column { attnum, kind });
         }
         pg_sys::RelationClose(root);
         let deformed = columns.iter().map(|c| i32::from(c.attnum)).max().unwrap_or(0);

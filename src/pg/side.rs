@@ -1,5 +1,5 @@
-//! Buffers as they are stored: rows of transaction, epoch, weight and image (`dvm::image`), in materialized views that
-//! only this library writes. Publications, the executor's DML and TRUNCATE pass such relations by, and nothing else does:
+//! Side tables as they are stored: materialized views that only this library writes. Buffers have rows of transaction,
+//! epoch, weight and image (`dvm::image`); for state tables see `pg::state`. Publications, the executor's DML and TRUNCATE pass such relations by, and nothing else does:
 //! they are logged, vacuumed, copied and upgraded like tables.
 //!
 //! # Safety
@@ -12,7 +12,7 @@ use pgrx::pg_sys;
 
 use crate::error::{Error, Result};
 use crate::model::{INTERNAL_SCHEMA, Oid, buffer_name};
-use crate::pg::compat::descriptor_attribute;
+use crate::pg::compat::{descriptor_attribute, rebuild_indexes, set_new_storage};
 use crate::pg::spi::c_string;
 
 /// Types of a buffer's columns.
@@ -64,19 +64,19 @@ pub fn buffer(source: Oid) -> Result<Option<Oid>> {
         if rel.is_null() {
             return Ok(None);
         }
-        let whole = is_buffer(rel) && (*(*rel).rd_rel).relispopulated;
+        let whole = has_columns(rel, &BUFFER) && (*(*rel).rd_rel).relispopulated;
         pg_sys::RelationClose(rel);
         Ok(whole.then_some(oid))
     }
 }
 
-unsafe fn is_buffer(rel: pg_sys::Relation) -> bool {
+unsafe fn has_columns(rel: pg_sys::Relation, types: &[pg_sys::Oid]) -> bool {
     // SAFETY: an open relation; attributes below natts.
     unsafe {
         let desc = (*rel).rd_att;
         (*(*rel).rd_rel).relkind as u8 == pg_sys::RELKIND_MATVIEW
-            && (*desc).natts as usize == BUFFER.len()
-            && (0..BUFFER.len()).all(|i| (*descriptor_attribute(desc, i)).atttypid == BUFFER[i])
+            && (*desc).natts as usize == types.len()
+            && types.iter().enumerate().all(|(i, t)| (*descriptor_attribute(desc, i)).atttypid == *t)
     }
 }
 
@@ -112,6 +112,25 @@ pub fn delete(source: Oid, mut wanted: impl FnMut(&Change) -> bool) -> Result<()
     }
 }
 
+/// Takes all rows away, as TRUNCATE does: the relation gets new storage, and the old one goes at commit.
+pub fn truncate(oid: Oid) {
+    // SAFETY: relations of ours with storage, closed here; their locks stay until the end of the transaction.
+    unsafe {
+        let renew = |oid: pg_sys::Oid| {
+            let rel = pg_sys::relation_open(oid, pg_sys::AccessExclusiveLock as i32);
+            let toast = (*(*rel).rd_rel).reltoastrelid;
+            set_new_storage(rel);
+            pg_sys::relation_close(rel, pg_sys::NoLock as i32);
+            toast
+        };
+        let toast = renew(oid.into());
+        if toast != pg_sys::InvalidOid {
+            renew(toast);
+        }
+        rebuild_indexes(oid.into());
+    }
+}
+
 /// Bytes that the buffer takes, with its TOAST table.
 pub fn size(source: Oid) -> Result<i64> {
     let Some(oid) = buffer(source)? else { return Ok(0) };
@@ -126,18 +145,27 @@ pub fn size(source: Oid) -> Result<i64> {
 }
 
 fn open(source: Oid, lock: u32) -> Result<pg_sys::Relation> {
-    let gone = || Error::BufferMissing { source_oid: source };
-    let oid = buffer(source)?.ok_or_else(gone)?;
+    let missing = Error::SideTableMissing { name: buffer_name(source) };
+    open_table(buffer(source)?.ok_or(missing)?, &BUFFER, lock)
+}
+
+/// Opens one of our tables that has columns of these types.
+pub(super) fn open_table(oid: Oid, types: &[pg_sys::Oid], lock: u32) -> Result<pg_sys::Relation> {
+    let gone = || Error::SideTableMissing { name: oid.to_string() };
     // SAFETY: it may be gone by now; then there is no relation.
     let rel = unsafe { pg_sys::try_table_open(pg_sys::Oid::from(oid), lock as i32) };
     if rel.is_null() {
         return Err(gone());
     }
     // SAFETY: an open relation.
-    if unsafe { is_buffer(rel) } { Ok(rel) } else { Err(gone()) }
+    if unsafe { has_columns(rel, types) } { Ok(rel) } else { Err(gone()) }
 }
 
-unsafe fn each(
+/// Calls `f` for each row that the snapshot sees.
+///
+/// # Safety
+/// An open relation and a snapshot that outlives the call; the row is valid while `f` runs.
+pub(super) unsafe fn each(
     rel: pg_sys::Relation,
     snapshot: pg_sys::Snapshot,
     mut f: impl FnMut(pg_sys::HeapTuple) -> Result<()>,

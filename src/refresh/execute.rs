@@ -79,7 +79,8 @@ fn take_locks(relid: Oid, sources: &Columns) -> Result<()> {
         lock_relation(*source, LockMode::AccessShare);
     }
     lock_relation(relid, LockMode::RowExclusive);
-    lock_ours(Ours::StreamTable(relid), true)
+    lock_ours(Ours::StreamTable(relid), true)?;
+    cdc::hold_buffers(sources.keys().copied())
 }
 
 fn refresh_locked(
@@ -113,7 +114,7 @@ fn refresh_locked(
         }
     };
     if table.status != Status::Suspended {
-        table = follow_surroundings(table)?;
+        table = follow_surroundings(table, sources)?;
     }
     let mut forced = None;
     // Twice at most: the second time with contents to be computed anew.
@@ -170,7 +171,11 @@ fn computes_anew(table: &StreamTable, full: bool) -> bool {
 }
 
 /// Owner and plan as they are now: privileges follow a change of owner; a plan that no longer holds is replaced.
-fn follow_surroundings(table: StreamTable) -> Result<StreamTable> {
+fn follow_surroundings(table: StreamTable, sources: &Columns) -> Result<StreamTable> {
+    if table.differential && sources.keys().any(|s| rights::row_security_applies(*s, table.owner)) {
+        // Policies bind the owner now, as when a role has lost BYPASSRLS: no event told of it.
+        forget_plan(table.relid);
+    }
     let analysis = plan_of(&table)?;
     if table.differential && analysis.plan.is_err() {
         if table.mode == RefreshMode::Differential {
@@ -187,9 +192,6 @@ fn follow_surroundings(table: StreamTable) -> Result<StreamTable> {
             )?;
         }
         return load(table.relid);
-    }
-    if table.differential && table.owner != table.granted_to {
-        bind::regrant(&table, &analysis)?;
     }
     Ok(table)
 }
@@ -341,7 +343,10 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn step(&self, step: Step) -> Result<Stepped> {
-        let names = naming::names(self.table, self.shapes)?;
+        let mut names = naming::names(self.table, self.shapes)?;
+        if let Some(op) = self.op {
+            naming::add_states(&mut names, self.table, op)?;
+        }
         let (action, why) = match (step, self.op) {
             (Step::Nothing, _) => return Ok(Stepped::Done(Outcome::quiet(Action::NoChange), None)),
             (Step::Differential(changed), Some(op)) => return self.differential(op, &names, &changed),
@@ -369,7 +374,11 @@ impl Run<'_> {
         let frontier = table.frontier.as_deref().ok_or_else(|| Error::Internal("no frontier".into()))?;
         let epoch = table.epoch.to_string();
         let planned_once = self.rows > SMALL_DELTA;
-        let access = Access { sources: changed.clone(), expected: planned_once.then_some(self.rows as f64) };
+        let access = Access {
+            sources: changed.clone(),
+            states: names.states.values().map(|s| s.oid).collect(),
+            expected: planned_once.then_some(self.rows as f64),
+        };
         // A buffer holds every version of a row, also those that nobody was to compute with: 1/x of a row that had x = 0
         // for a moment. If the changes can't be computed, the present contents perhaps can; if not, that is the error.
         let applied = subxact::run(|| {
@@ -455,6 +464,10 @@ pub fn plan_of(table: &StreamTable) -> Result<Rc<Analysis>> {
 /// Forgets all that this backend knows of a stream table that is gone.
 pub fn forget(relid: Oid) {
     VERIFIED.with_borrow_mut(|all| all.remove(relid));
+    forget_plan(relid);
+}
+
+fn forget_plan(relid: Oid) {
     let old =
         PLANS.with_borrow_mut(|plans| plans.remove(relid)).map(|old| old.statements).unwrap_or_default();
     spi::forget_plans(|sql| old.contains(sql));

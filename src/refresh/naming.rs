@@ -1,17 +1,26 @@
 //! The present names of what generated SQL reads and writes.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use crate::catalog::stream_tables::StreamTable;
-use crate::cdc;
-use crate::dvm::{Names, TableNames};
+use crate::dvm::delta::state_tables;
+use crate::dvm::{Names, Op, StateTable, TableNames};
 use crate::error::{Error, Result};
 use crate::model::{Oid, Reason};
+use crate::pg::query::{ColumnType, describe};
+use crate::pg::side;
 use crate::pg::spi::{self, Arg, Mode};
 use crate::pg::types::column_type;
 use crate::snapshot::shape::TableShape;
 use crate::sqltext;
+
+/// Name of the state table of an aggregate.
+pub fn state_name(relid: Oid, id: u32) -> String {
+    format!("{}_{id}", state_base(relid))
+}
 
 /// Name of a stream table's state tables without the node's number.
 pub fn state_base(relid: Oid) -> String {
@@ -38,8 +47,51 @@ pub fn names(table: &StreamTable, sources: &BTreeMap<Oid, TableShape>) -> Result
         target: table.quoted(),
         target_columns: target_columns(table)?,
         unique: has_unique_index(table.relid)?,
-        state_prefix: format!("{}.{}", sqltext::ident(cdc::INTERNAL_SCHEMA), state_base(table.relid)),
+        states: BTreeMap::new(),
     })
+}
+
+/// Adds the state tables of a plan, which exist.
+pub fn add_states(names: &mut Names, table: &StreamTable, op: &Op) -> Result<()> {
+    let types = state_types(table, op, names)?;
+    for (a, columns) in op.aggregates().into_iter().zip(types.iter()) {
+        let name = state_name(table.relid, a.id);
+        let oid = side::find(&name)?.ok_or(Error::SideTableMissing { name })?;
+        let types = columns.iter().map(|c| column_type(c.type_oid, c.typmod, c.collation));
+        names.states.insert(a.id, StateTable { oid, types: types.collect::<Result<_>>()? });
+    }
+    Ok(())
+}
+
+/// Types of the stored columns of each state table of a plan.
+type StateTypes = Rc<Vec<Vec<ColumnType>>>;
+
+thread_local! {
+    /// Stream table → of one version of its definition.
+    static STATE_TYPES: RefCell<HashMap<Oid, (i64, StateTypes)>> = RefCell::new(HashMap::new());
+}
+
+/// More than so many are forgotten, all at once.
+const MAX_KNOWN: usize = 1000;
+
+fn state_types(table: &StreamTable, op: &Op, names: &Names) -> Result<StateTypes> {
+    let known = STATE_TYPES.with_borrow(|all| all.get(&table.relid).cloned());
+    if let Some((_, types)) = known.filter(|(version, _)| *version == table.version) {
+        return Ok(types);
+    }
+    let types = state_tables(op, names)
+        .into_iter()
+        // Behind the hash.
+        .map(|(_, select)| Ok(describe(&select)?.split_off(1)))
+        .collect::<Result<Vec<_>>>()?;
+    let types = Rc::new(types);
+    STATE_TYPES.with_borrow_mut(|all| {
+        if all.len() >= MAX_KNOWN {
+            all.clear();
+        }
+        all.insert(table.relid, (table.version, types.clone()));
+    });
+    Ok(types)
 }
 
 fn has_unique_index(relid: Oid) -> Result<bool> {

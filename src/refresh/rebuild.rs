@@ -1,31 +1,29 @@
 //! Computing contents and state anew, and the objects that a differential plan needs.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
+
 use crate::catalog::stream_tables::StreamTable;
 use crate::cdc;
 use crate::dvm::delta::state_tables;
 use crate::dvm::{Names, Op, apply, row_hash};
 use crate::error::{Error, Result};
 use crate::model::{Action, Oid, Outcome, Status};
+use crate::pg::access::{Access, with_access};
 use crate::pg::secctx::{Restriction, as_user};
 use crate::pg::settings::{NO_POLICIES, pinned, with_settings};
+use crate::pg::side;
 use crate::pg::spi::{self, Arg, Mode};
-use crate::refresh::naming::{state_base, target_columns};
+use crate::refresh::naming::{state_base, state_name, target_columns};
 use crate::sqltext;
 
 /// Creates the state tables of a plan, empty.
-pub fn create_state(table: &StreamTable, op: &Op, names: &Names, owner: &str) -> Result<()> {
-    for (id, select) in state_tables(op, names) {
-        let name = names.state(id);
-        spi::run_once(&format!("CREATE TABLE {name} AS {select} WITH NO DATA"), &[], Mode::Fresh)?;
-        cdc::without_statistics(&name)?;
-        cdc::revoke_all(&name)?;
-        spi::run_once(&format!("CREATE INDEX ON {name} (h)"), &[], Mode::Fresh)?;
-        let grant = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {name} TO {}", sqltext::ident(owner));
-        spi::run_once(&grant, &[], Mode::Fresh)?;
-        create_guard(&name, "INSERT OR UPDATE OR DELETE")?;
-        // Last: see `cdc::outside_extension`.
-        spi::run_once(&format!("ALTER EXTENSION pgtrickle ADD TABLE {name}"), &[], Mode::Fresh)?;
+pub fn create_state(table: &StreamTable, op: &Op) -> Result<()> {
+    for a in op.aggregates() {
+        let name = state_name(table.relid, a.id);
+        cdc::create_side_table(&name, "h bigint, image bytea", "fillfactor = 90")?;
+        let qualified = sqltext::qualified(cdc::INTERNAL_SCHEMA, &name);
+        spi::run_once(&format!("CREATE INDEX ON {qualified} (h)"), &[], Mode::Fresh)?;
     }
     drop_orphan_state(table, op)
 }
@@ -58,7 +56,7 @@ fn drop_state_except(relid: Oid, keep: &[u32]) -> Result<()> {
     let prefix = format!("{}_", state_base(relid));
     let rows = spi::run(
         "SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-         WHERE n.nspname = $1 AND c.relkind = 'r' AND pg_catalog.starts_with(c.relname, $2)",
+         WHERE n.nspname = $1 AND c.relkind IN ('r', 'm') AND pg_catalog.starts_with(c.relname, $2)",
         &[Arg::Text(cdc::INTERNAL_SCHEMA), Arg::Text(&prefix)],
         Mode::Fresh,
     )?;
@@ -94,15 +92,17 @@ pub fn index_name(relid: Oid) -> String {
 
 /// Fills state tables and contents from the sources at the active snapshot.
 pub fn rebuild(table: &StreamTable, op: Option<&Op>, names: &Names, action: Action) -> Result<Outcome> {
-    for (id, select) in op.map_or_else(Vec::new, |op| state_tables(op, names)) {
-        let state = names.state(id);
-        spi::run_once(&format!("TRUNCATE {state}"), &[], Mode::InSnapshot)?;
-        with_settings(NO_POLICIES, || {
-            as_user(table.owner, Restriction::UserCode, || {
-                spi::run_once(&format!("INSERT INTO {state} {select}"), &[], Mode::InSnapshot)
+    for (a, select) in op.map_or_else(Vec::new, |op| state_tables(op, names)) {
+        let state =
+            names.states.get(&a.id).ok_or_else(|| Error::Internal("a state table has no name".into()))?;
+        side::truncate(state.oid);
+        let access = Access { states: BTreeSet::from([state.oid]), ..Access::default() };
+        let sql = names.write_state(a, "s", &format!("({select})"), "NULL", "true");
+        with_access(access, || {
+            with_settings(NO_POLICIES, || {
+                as_user(table.owner, Restriction::UserCode, || spi::run_once(&sql, &[], Mode::InSnapshot))
             })
         })?;
-        spi::run_once(&format!("ANALYZE {state}"), &[], Mode::InSnapshot)?;
     }
     let fresh = table.status == Status::Uninitialized && is_empty(table)?;
     let sql = if fresh {

@@ -51,7 +51,7 @@ fn every() -> Vec<(Error, SqlState)> {
         (Error::AmbiguousName { name: s("t"), found: s("a.t, b.t") }, InvalidParameterValue),
         (Error::OnlyInRefresh, InsufficientPrivilege),
         (Error::StaleImage { what: s("x") }, ObjectNotInPrerequisiteState),
-        (Error::BufferMissing { source_oid: 7 }, ObjectNotInPrerequisiteState),
+        (Error::SideTableMissing { name: s("x") }, ObjectNotInPrerequisiteState),
         (Error::Encoding { found: s("LATIN1") }, FeatureNotSupported),
     ]
 }
@@ -85,7 +85,7 @@ fn place(error: &Error) -> usize {
         Error::AmbiguousName { .. } => 23,
         Error::OnlyInRefresh => 24,
         Error::StaleImage { .. } => 25,
-        Error::BufferMissing { .. } => 26,
+        Error::SideTableMissing { .. } => 26,
         Error::Encoding { .. } => 27,
         // It has the words of whoever raised it.
         Error::Passed(_) => usize::MAX,

@@ -22,7 +22,7 @@ fn rows(all: &mut Consolidation, count: usize) -> Vec<(Vec<Option<Vec<u8>>>, i64
     let mut found = Vec::new();
     all.drain(|mut values, weight| {
         let row = (0..count)
-            .map(|_| Ok(values.next()?.map(<[u8]>::to_vec)))
+            .map(|_| Ok(values.take()?.map(<[u8]>::to_vec)))
             .collect::<pgtrickle::error::Result<_>>()?;
         found.push((row, weight));
         Ok(())
@@ -39,10 +39,10 @@ fn an_image_is_read_as_it_was_written() {
         let (header, values) = image::split(&image).expect("an image");
         assert_eq!(image::columns(header), [(1, 23), (-3, u32::MAX), (1600, 25)]);
         let mut values = Values(values);
-        assert_eq!(values.next().expect("a value"), Some(long.as_slice()));
-        assert_eq!(values.next().expect("a value"), None);
-        assert_eq!(values.next().expect("a value"), Some(b"end".as_slice()));
-        assert!(values.next().is_err(), "the end");
+        assert_eq!(values.take().expect("a value"), Some(long.as_slice()));
+        assert_eq!(values.take().expect("a value"), None);
+        assert_eq!(values.take().expect("a value"), Some(b"end".as_slice()));
+        assert!(values.take().is_err(), "the end");
     }
 }
 
@@ -53,7 +53,7 @@ fn a_damaged_image_is_an_error() {
         let mut all = Consolidation::new(vec![(2, 25), (1, 23)]);
         assert!(all.add(&whole[..end], 1).is_err(), "cut at {end}");
     }
-    assert!(Values(&[0xff; 12]).next().is_err(), "a length without end");
+    assert!(Values(&[0xff; 12]).take().is_err(), "a length without end");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::dvm::Op;
 use crate::dvm::support::Unsupported;
 use crate::model::Oid;
 
-pub use parse::{Parsed, analyse, parse, print_tree};
+pub use parse::{ColumnType, Parsed, analyse, describe, parse, print_tree};
 pub use rewrite_hint::without_changed_columns;
 
 /// One output column of a query.

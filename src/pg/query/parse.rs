@@ -13,6 +13,7 @@ use super::convert::{Converter, output_columns};
 use super::{Analysis, OutputColumn, UseKind, uses};
 use crate::dvm::support::{Construct, Unsupported};
 use crate::error::{Error, Result};
+use crate::model::Oid;
 use crate::pg::compat;
 use crate::pg::foreign;
 use crate::pg::secctx::{PINNED, with_settings};
@@ -65,6 +66,41 @@ fn parse_text(text: &CStr) -> Result<Parsed> {
         check_analysed(query)?;
         let tree = CStr::from_ptr(pg_sys::nodeToString(query.cast())).to_string_lossy().into_owned();
         Ok(Parsed { text: print_query(query)?, tree, columns: output_columns(query)? })
+    }
+}
+
+/// Type, modifier and collation of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColumnType {
+    pub type_oid: Oid,
+    pub typmod: i32,
+    pub collation: Oid,
+}
+
+/// The columns of a SELECT of our own.
+pub fn describe(sql: &str) -> Result<Vec<ColumnType>> {
+    let text = c_string(sql)?;
+    // SAFETY: as in `parse`.
+    unsafe {
+        let raw = PgList::<pg_sys::RawStmt>::from_pg(pg_sys::raw_parser(
+            text.as_ptr(),
+            pg_sys::RawParseMode::RAW_PARSE_DEFAULT,
+        ));
+        let statement = raw.get_ptr(0).ok_or_else(|| Error::Internal("nothing to describe".into()))?;
+        let nothing = std::ptr::null_mut();
+        let query = pg_sys::parse_analyze_fixedparams(statement, text.as_ptr(), std::ptr::null(), 0, nothing);
+        let entries = PgList::<pg_sys::TargetEntry>::from_pg((*query).targetList);
+        let shown = entries.iter_ptr().filter(|entry| !(**entry).resjunk);
+        Ok(shown
+            .map(|entry| {
+                let expression = (*entry).expr.cast();
+                ColumnType {
+                    type_oid: pg_sys::exprType(expression).to_u32(),
+                    typmod: pg_sys::exprTypmod(expression),
+                    collation: pg_sys::exprCollation(expression).to_u32(),
+                }
+            })
+            .collect())
     }
 }
 
