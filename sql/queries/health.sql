@@ -1,5 +1,5 @@
 -- (check, status, detail); $1: the library is preloaded; $2: the user who asks, who is told of the stream tables that he can
--- read or owns; $3: refreshing by schedule is enabled.
+-- read or owns. What shared memory knows of workers and lateness is added by src/monitor/.
 WITH st AS (
   SELECT s.*, pg_catalog.format('%I.%I', s.table_schema, s.table_name) AS name,
          -- Details can quote what the query read: for whoever has the owner's rights.
@@ -11,13 +11,6 @@ WITH st AS (
 SELECT 'library preloaded', CASE WHEN $1 THEN 'OK' ELSE 'WARN' END,
        CASE WHEN $1 THEN 'pgtrickle is in shared_preload_libraries'
             ELSE 'pgtrickle is not in shared_preload_libraries: nothing is refreshed by schedule' END
-UNION ALL
-SELECT 'scheduler', CASE WHEN n > 0 AND $3 THEN 'OK' ELSE 'WARN' END,
-       CASE WHEN NOT $3 THEN 'pg_trickle.enabled is off: nothing is refreshed by schedule'
-            WHEN n > 0 THEN 'the worker of this database is running' ELSE 'the worker of this database is not running' END
-FROM (SELECT count(*) AS n FROM pg_catalog.pg_stat_activity
-      WHERE backend_type = 'pgtrickle worker' AND datname = pg_catalog.current_database()) w
-WHERE $1
 UNION ALL
 SELECT 'event triggers', CASE WHEN count(*) FILTER (WHERE evtenabled = 'A') = 2 THEN 'OK' ELSE 'FAIL' END,
        CASE WHEN count(*) FILTER (WHERE evtenabled = 'A') = 2 THEN 'schema changes are seen as they happen'

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::catalog::stream_tables::StreamTable;
 use crate::error::Result;
-use crate::model::Outcome;
+use crate::model::{Oid, Outcome};
 use crate::pg::guc::Retention;
 use crate::pg::spi::{self, Arg, Mode};
 
@@ -29,6 +29,18 @@ pub fn completed(table: &StreamTable, took: Duration, outcome: Outcome, detail: 
         Mode::InSnapshot,
     )?;
     Ok(())
+}
+
+/// How long computing the contents took the last time, if that is known.
+pub fn last_computed(relid: Oid) -> Result<Option<Duration>> {
+    let rows = spi::run(
+        "SELECT GREATEST(pg_catalog.date_part('epoch', finished_at - started_at), 0) FROM pgtrickle.pgt_refresh_history \
+         WHERE relid = $1 AND action IN ('full', 'reinitialize') AND finished_at IS NOT NULL ORDER BY id DESC LIMIT 1",
+        &[Arg::Oid(relid)],
+        Mode::Read,
+    )?;
+    let seconds: Option<f64> = rows.first().map(|mut row| row.parse(0)).transpose()?;
+    Ok(seconds.map(Duration::from_secs_f64))
 }
 
 /// Words of an event that is no completed refresh.

@@ -56,21 +56,18 @@ pub fn create(request: &Request) -> Result<Oid> {
     if request.initialize {
         refreshing(|| refresh(relid, false))?;
     }
-    tell_schedule(request)?;
+    tell_schedule(request);
     Ok(relid)
 }
 
-fn tell_schedule(request: &Request) -> Result<()> {
-    if crate::pg::preloaded() {
-        crate::pg::worker::ensure_running()?;
-    } else if request.schedule.is_some() {
+fn tell_schedule(request: &Request) {
+    if !crate::pg::preloaded() && request.schedule.is_some() {
         report::notice(
             "pgtrickle is not preloaded, so nothing refreshes this stream table by schedule",
             "reason=NOT_PRELOADED: shared_preload_libraries does not contain pgtrickle.",
             "Add pgtrickle to shared_preload_libraries and restart, or refresh by hand with pgtrickle.refresh_stream_table().",
         );
     }
-    Ok(())
 }
 
 /// The schema and name that the caller means, in the caller's search_path.

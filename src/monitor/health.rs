@@ -4,6 +4,7 @@
 use crate::catalog::failures;
 use crate::error::Result;
 use crate::model::Oid;
+use crate::monitor::lateness;
 use crate::pg::guc::{SchemaSnapshots, schema_snapshots};
 use crate::pg::secctx::{extension_owner, has_rights_of};
 use crate::pg::spi::{self, Arg, Mode};
@@ -11,11 +12,12 @@ use crate::pg::subxact;
 
 /// Rows (check, status, detail); status is OK, WARN or FAIL.
 pub fn check(user: Oid) -> Result<Vec<(String, String, String)>> {
-    let args = [Arg::Bool(crate::pg::preloaded()), Arg::Oid(user), Arg::Bool(crate::pg::guc::enabled())];
+    let args = [Arg::Bool(crate::pg::preloaded()), Arg::Oid(user)];
     let mut rows = spi::run(include_str!("../../sql/queries/health.sql"), &args, Mode::Fresh)?
         .into_iter()
         .map(|mut row| Ok((row.text(0)?, row.text(1)?, row.text(2)?)))
         .collect::<Result<Vec<_>>>()?;
+    rows.extend(lateness::rows(user)?);
     rows.push(evidence(user));
     Ok(rows)
 }

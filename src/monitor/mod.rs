@@ -6,3 +6,4 @@ pub mod buffers;
 pub mod drift;
 pub mod explain;
 pub mod health;
+mod lateness;

@@ -14,6 +14,7 @@ use pgrx::pg_sys;
 use crate::error::{Error, Result};
 use crate::model::Oid;
 use crate::pg::foreign;
+use crate::pg::shmem;
 use crate::pg::spi::{self, Mode};
 
 /// Relations and objects that stream tables depend on.
@@ -54,6 +55,10 @@ thread_local! {
     static EPOCH: Cell<i32> = const { Cell::new(0) };
     static WORK: Cell<Option<Work>> = const { Cell::new(None) };
     static OWN_COMMAND: Cell<Option<Level>> = const { Cell::new(None) };
+    /// Oid of the catalog table that the launcher was told of.
+    static TOLD: Cell<Oid> = const { Cell::new(0) };
+    /// This transaction changed a definition: a worker should look soon.
+    static WANTED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// More invalidations than this between two looks are kept as "could be any".
@@ -116,10 +121,25 @@ unsafe extern "C-unwind" fn on_xact_end(event: pg_sys::XactEvent::Type, _arg: *m
         EPOCH.set(0);
         WORK.set(None);
         OWN_COMMAND.set(None);
+        let wanted = WANTED.replace(false);
+        if event == XACT_EVENT_COMMIT {
+            tell_launcher(wanted);
+        }
     }
     if event == XACT_EVENT_ABORT {
         // What was read of uncommitted catalog rows is not to be believed.
         STALE.set(true);
+    }
+}
+
+/// Says that this database has the extension, as a committed transaction saw it: once in a backend, and when something may
+/// be due. Reads no catalog.
+fn tell_launcher(wanted: bool) {
+    let Some(catalog) = INSTALLED.with_borrow(|i| i.as_ref().map(|i| i.catalog)) else { return };
+    if wanted || (!STALE.get() && TOLD.get() != catalog) {
+        TOLD.set(catalog);
+        // SAFETY: backend variable.
+        shmem::tell_installed(unsafe { pg_sys::MyDatabaseId }.to_u32(), wanted);
     }
 }
 
@@ -291,6 +311,7 @@ pub fn definitions_changed() -> Result<()> {
     refresh_installed()?;
     let catalog = INSTALLED.with_borrow(|i| i.as_ref().map(|i| i.catalog)).ok_or_else(not_installed)?;
     STALE.set(true);
+    WANTED.set(true);
     // SAFETY: queues an invalidation message; the oid is that of an existing table.
     unsafe { pg_sys::CacheInvalidateRelcacheByRelid(pg_sys::Oid::from(catalog)) };
     Ok(())

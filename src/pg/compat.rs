@@ -123,6 +123,36 @@ pub unsafe fn set_signal_handler(signal: i32, handler: pg_sys::pqsigfunc) {
     }
 }
 
+/// Does the current user own the database?
+pub fn owns_database(database: pg_sys::Oid) -> bool {
+    // SAFETY: syscache look-ups.
+    unsafe {
+        #[cfg(feature = "pg15")]
+        return pg_sys::pg_database_ownercheck(database, pg_sys::GetUserId());
+        #[cfg(not(feature = "pg15"))]
+        return pg_sys::object_ownercheck(pg_sys::DatabaseRelationId, database, pg_sys::GetUserId());
+    }
+}
+
+/// May the current user create databases?
+pub fn may_create_databases() -> bool {
+    #[cfg(not(feature = "pg15"))]
+    // SAFETY: a syscache look-up.
+    return unsafe { pg_sys::have_createdb_privilege() };
+    #[cfg(feature = "pg15")]
+    // SAFETY: the tuple is read while it is held, and given back.
+    unsafe {
+        let kind = pg_sys::SysCacheIdentifier::AUTHOID as i32;
+        let tuple = pg_sys::SearchSysCache1(kind, pg_sys::GetUserId().into());
+        if tuple.is_null() {
+            return false;
+        }
+        let may = (*pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_authid>(tuple)).rolcreatedb;
+        pg_sys::ReleaseSysCache(tuple);
+        may
+    }
+}
+
 /// Attribute `index` (from 0) of a row descriptor.
 ///
 /// # Safety

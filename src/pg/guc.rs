@@ -32,6 +32,10 @@ enum SnapshotValues {
 
 static ENABLED: GucSetting<bool> = GucSetting::<bool>::new(true);
 static NAPTIME_MS: GucSetting<i32> = GucSetting::<i32>::new(1000);
+static MAX_WORKER_PROCESSES: GucSetting<i32> = GucSetting::<i32>::new(0);
+static MAX_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(2);
+static LOCK_TIMEOUT_MS: GucSetting<i32> = GucSetting::<i32>::new(1000);
+static REFRESH_TIMEOUT_MS: GucSetting<i32> = GucSetting::<i32>::new(0);
 static SCHEMA_SNAPSHOTS: GucSetting<SchemaSnapshots> =
     GucSetting::<SchemaSnapshots>::new(SchemaSnapshots::all);
 static SNAPSHOT_VALUES: GucSetting<SnapshotValues> = GucSetting::<SnapshotValues>::new(SnapshotValues::plain);
@@ -68,6 +72,7 @@ pub fn register() {
         GucContext::Sighup,
         GucFlags::UNIT_MS,
     );
+    register_workers();
     GucRegistry::define_enum_guc(
         c"pg_trickle.schema_snapshots",
         c"Which tables' shapes are recorded before they are dropped.",
@@ -97,6 +102,50 @@ pub fn register() {
     );
     // SAFETY: called once, from _PG_init, after all settings of the prefix are defined.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"pg_trickle".as_ptr()) };
+}
+
+/// Settings of workers and their refreshes.
+fn register_workers() {
+    GucRegistry::define_int_guc(
+        c"pg_trickle.max_worker_processes",
+        c"Places among max_worker_processes that pgtrickle's workers take at most.",
+        c"0 is half of them. Databases take turns when there are more than places.",
+        &MAX_WORKER_PROCESSES,
+        0,
+        256,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"pg_trickle.max_workers",
+        c"Workers of one database at most.",
+        c"A second one is started when something is due and the first is held up.",
+        &MAX_WORKERS,
+        1,
+        64,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"pg_trickle.lock_timeout",
+        c"Longest wait of a scheduled refresh for one lock.",
+        c"After it the stream table is tried again later, and the others go on.",
+        &LOCK_TIMEOUT_MS,
+        10,
+        3_600_000,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"pg_trickle.refresh_timeout",
+        c"Time after which a scheduled refresh stops applying changes and computes the contents anew.",
+        c"0 is twice what computing them took the last time, at least 5 s; 60 s while that is not known.",
+        &REFRESH_TIMEOUT_MS,
+        0,
+        i32::MAX,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
 }
 
 /// Settings of schema snapshots.
@@ -226,6 +275,32 @@ pub fn enabled() -> bool {
 /// Time between two looks at what is due.
 pub fn naptime() -> Duration {
     Duration::from_millis(NAPTIME_MS.get().max(50) as u64)
+}
+
+/// Places that our processes take at most.
+pub fn max_worker_processes() -> usize {
+    // SAFETY: a variable that is set when the server starts.
+    let of_server = unsafe { pg_sys::max_worker_processes };
+    let places = match MAX_WORKER_PROCESSES.get() {
+        0 => (of_server / 2).max(1),
+        places => places.min(of_server),
+    };
+    usize::try_from(places).unwrap_or(0)
+}
+
+/// Workers of one database at most.
+pub fn max_workers() -> usize {
+    usize::try_from(MAX_WORKERS.get()).unwrap_or(1).max(1)
+}
+
+/// Longest wait of a scheduled refresh for one lock.
+pub fn lock_timeout() -> Duration {
+    Duration::from_millis(LOCK_TIMEOUT_MS.get().max(10) as u64)
+}
+
+/// Time after which a scheduled refresh stops applying changes; None: derived from what computing anew takes.
+pub fn refresh_timeout() -> Option<Duration> {
+    u64::try_from(REFRESH_TIMEOUT_MS.get()).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
 }
 
 /// Which tables' shapes are recorded.

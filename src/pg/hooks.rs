@@ -12,12 +12,12 @@
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use pgrx::pg_guard;
 use pgrx::pg_sys;
 
-use crate::pg::secctx::{Restriction, as_user};
-use crate::pg::spi::{self, Arg, Mode};
+use crate::pg::{compat, shmem, worker};
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 static mut PREVIOUS: pg_sys::ProcessUtility_hook_type = None;
@@ -116,16 +116,23 @@ unsafe fn concerns_database(statement: *const pg_sys::PlannedStmt) -> bool {
 unsafe extern "C-unwind" fn make_way(statement: *mut pg_sys::PlannedStmt) {
     // SAFETY: per the contract.
     unsafe {
-        if let Some(name) = exclusive_database(statement)
-            && may_act_on(&name)
+        if let Some(command) = exclusive_database(statement)
+            && may_act_on(&command)
         {
-            release_database(&name);
+            release_database(&command.database);
         }
     }
 }
 
-/// Name of the database whose connections the command can't bear.
-unsafe fn exclusive_database(statement: *mut pg_sys::PlannedStmt) -> Option<String> {
+/// A command that can't bear connections to a database.
+struct Exclusive {
+    database: String,
+    /// It needs CREATEDB on top of owning the database.
+    makes_database: bool,
+}
+
+/// The command, if it is one that can't bear connections.
+unsafe fn exclusive_database(statement: *mut pg_sys::PlannedStmt) -> Option<Exclusive> {
     // SAFETY: casts follow tags; strings are NUL-terminated.
     unsafe {
         let node = (*statement).utilityStmt;
@@ -147,7 +154,12 @@ unsafe fn exclusive_database(statement: *mut pg_sys::PlannedStmt) -> Option<Stri
             }
             _ => return None,
         };
-        if name.is_null() { None } else { Some(CStr::from_ptr(name).to_string_lossy().into_owned()) }
+        let makes_database =
+            matches!((*node).type_, pg_sys::NodeTag::T_CreatedbStmt | pg_sys::NodeTag::T_RenameStmt);
+        (!name.is_null()).then(|| Exclusive {
+            database: CStr::from_ptr(name).to_string_lossy().into_owned(),
+            makes_database,
+        })
     }
 }
 
@@ -160,40 +172,36 @@ unsafe fn option_named(options: *mut pg_sys::List, name: &CStr) -> Option<*mut p
     }
 }
 
+/// How long no process of ours connects to a database that a command wants to itself, in microseconds.
+const HOLD: i64 = 10_000_000;
+
+/// Ends our processes in a database and waits for that, five seconds at most. Asks the catalogs for nothing but the oid.
+fn release_database(name: &str) {
+    let Ok(text) = std::ffi::CString::new(name) else { return };
+    // SAFETY: a syscache look-up.
+    let database = unsafe { pg_sys::get_database_oid(text.as_ptr(), true) }.to_u32();
+    if database == 0 {
+        return;
+    }
+    shmem::evacuate(database, HOLD);
+    let begun = Instant::now();
+    while !shmem::is_vacant(database) && begun.elapsed() < Duration::from_secs(5) {
+        worker::wait(Duration::from_millis(10));
+    }
+}
+
 /// May the command run as it stands? A cheap look at the privilege, so that nobody stops workers who may do nothing.
-unsafe fn may_act_on(name: &str) -> bool {
-    let Ok(text) = std::ffi::CString::new(name) else { return false };
+unsafe fn may_act_on(command: &Exclusive) -> bool {
+    let Ok(text) = std::ffi::CString::new(command.database.as_str()) else { return false };
     // SAFETY: syscache look-ups.
     unsafe {
         let oid = pg_sys::get_database_oid(text.as_ptr(), true);
         if oid == pg_sys::InvalidOid {
             return false;
         }
-        #[cfg(feature = "pg15")]
-        return pg_sys::pg_database_ownercheck(oid, pg_sys::GetUserId()) || pg_sys::superuser();
-        #[cfg(not(feature = "pg15"))]
-        return pg_sys::object_ownercheck(pg_sys::DatabaseRelationId, oid, pg_sys::GetUserId())
-            || pg_sys::superuser();
-    }
-}
-
-/// Ends our workers in a database and waits up to five seconds. The launcher starts them again, later.
-fn release_database(name: &str) {
-    // The launcher's workers run as superuser: whoever may drop the database need not be one.
-    let bootstrap = pg_sys::BOOTSTRAP_SUPERUSERID;
-    let outcome = crate::pg::subxact::run(|| {
-        crate::pg::snapshot::with_transaction_snapshot(|| {
-            as_user(bootstrap, Restriction::Own, || {
-                spi::run_once(
-                    "SELECT pg_catalog.pg_terminate_backend(pid, 5000) FROM pg_catalog.pg_stat_activity \
-                     WHERE backend_type = 'pgtrickle worker' AND datname = $1",
-                    &[Arg::Text(name)],
-                    Mode::Fresh,
-                )
-            })
-        })
-    });
-    if let Err(caught) = outcome {
-        crate::pg::report::degraded("pgtrickle: its worker could not be ended", &caught);
+        if pg_sys::superuser() {
+            return true;
+        }
+        compat::owns_database(oid) && (!command.makes_database || compat::may_create_databases())
     }
 }

@@ -5,6 +5,7 @@ pub mod cache;
 pub mod capture;
 pub mod catalog_scan;
 mod changes;
+pub mod clock;
 pub mod columns;
 pub mod compat;
 pub mod deadline;
@@ -14,6 +15,7 @@ pub mod event;
 pub mod foreign;
 pub mod guc;
 pub mod hooks;
+pub mod launcher;
 pub mod lock;
 pub mod names;
 pub mod plans;
@@ -25,6 +27,7 @@ pub mod route;
 pub mod secctx;
 pub mod settings;
 pub mod side;
+pub mod shmem;
 pub mod snapshot;
 pub mod spi;
 mod state;
@@ -36,6 +39,8 @@ pub mod worker;
 
 use pgrx::pg_sys;
 use sha2::{Digest, Sha256};
+
+use crate::model::Oid;
 
 /// Was the library loaded by `shared_preload_libraries`?
 pub fn preloaded() -> bool {
@@ -49,8 +54,21 @@ pub fn init_preloaded() {
         unsafe { (pg_sys::process_shared_preload_libraries_in_progress, pg_sys::IsBinaryUpgrade) };
     if preloading && !upgrading {
         hooks::install();
-        worker::register_launcher();
+        shmem::register();
+        launcher::register();
     }
+}
+
+/// Is the server in recovery?
+pub fn in_recovery() -> bool {
+    // SAFETY: reads shared state.
+    unsafe { pg_sys::RecoveryInProgress() }
+}
+
+/// The database of this process.
+pub fn database() -> Oid {
+    // SAFETY: backend variable.
+    unsafe { pg_sys::MyDatabaseId }.to_u32()
 }
 
 /// Which server and database this is, as one number: oids of another one mean something else.

@@ -121,6 +121,13 @@ pub fn pin_process() {
     }
 }
 
+/// Longest wait for one lock from now on, in a process of ours.
+pub fn set_lock_timeout(timeout: std::time::Duration) {
+    if let Ok(text) = std::ffi::CString::new(timeout.as_millis().max(1).to_string()) {
+        set_override(c"lock_timeout", &text);
+    }
+}
+
 fn set_override(name: &CStr, value: &CStr) {
     // SAFETY: both are NUL-terminated and copied. The context allows what can be set only when a process starts.
     unsafe {

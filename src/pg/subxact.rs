@@ -48,6 +48,22 @@ pub fn run_within<T>(budget: Duration, f: impl FnOnce() -> crate::error::Result<
     }
 }
 
+/// As `run`, with a limit if there is one: then the end of the time is returned like other errors.
+pub fn run_limited<T>(
+    limit: Option<Duration>,
+    f: impl FnOnce() -> crate::error::Result<T>,
+) -> Result<T, Caught> {
+    let Some(limit) = limit else { return run(f) };
+    let deadline = Deadline::begin(limit);
+    let outcome = attempt(f, |error| raises_on(error) && !(is_cancel(error) && deadline.is_over()));
+    drop(deadline);
+    match outcome {
+        Ok(value) => Ok(value),
+        Err(Stop::Caught(caught)) => Err(caught),
+        Err(Stop::Raise(error)) => error.rethrow(),
+    }
+}
+
 /// What an error means for whoever runs a subtransaction.
 enum Stop {
     Caught(Caught),
@@ -111,7 +127,8 @@ fn is_cancel(error: &CaughtError) -> bool {
     }
 }
 
-fn caught(error: CaughtError) -> Caught {
+/// An error as it is kept.
+pub(super) fn caught(error: CaughtError) -> Caught {
     match error {
         CaughtError::PostgresError(report)
         | CaughtError::ErrorReport(report)
@@ -152,6 +169,12 @@ impl Caught {
     /// It was cancelled.
     pub fn is_cancel(&self) -> bool {
         self.code == pgrx::PgSqlErrorCode::ERRCODE_QUERY_CANCELED as i32
+    }
+
+    /// A lock could not be had in time, or two waited for each other.
+    pub fn is_lock(&self) -> bool {
+        use pgrx::PgSqlErrorCode::{ERRCODE_LOCK_NOT_AVAILABLE, ERRCODE_T_R_DEADLOCK_DETECTED};
+        self.code == ERRCODE_LOCK_NOT_AVAILABLE as i32 || self.code == ERRCODE_T_R_DEADLOCK_DETECTED as i32
     }
 
     /// The five characters of the SQLSTATE.

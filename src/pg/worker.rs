@@ -1,86 +1,57 @@
-//! Background workers: one launcher for the cluster, which sees the list of databases, and one worker for each database
-//! that has the extension. What a worker does in a tick is `scheduler/worker.rs`.
+//! Processes of our own: what all of them do, and the two that work in one database. What a worker does in a round is
+//! `scheduler/worker.rs`; who is started where is `launcher.rs`.
 //!
 //! # Safety
 //! Functions here that are not safe to call take nodes, descriptors or call data of PostgreSQL that are valid and of the
 //! type that their names say; those that walk trees get the context that their caller passes along with them.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use pgrx::IntoDatum;
-use pgrx::bgworkers::{
-    BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, DynamicBackgroundWorker, SignalWakeFlags,
-};
+use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::pg_guard;
 use pgrx::pg_sys;
 
 use crate::error::Result;
 use crate::model::Oid;
-use crate::pg::spi::{self, Arg, Mode};
+use crate::pg::spi::{self, Mode};
 use crate::pg::subxact::Caught;
-use crate::pg::{foreign, report, settings};
+use crate::pg::{foreign, settings, shmem};
+use crate::scheduler::turns::Presence;
 
-/// One round of a database worker; false ends it for good.
-pub type Tick = Box<dyn FnMut() -> bool>;
+/// What is to come after a round of a database's worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Round {
+    /// Another one. Idle: there has been nothing to do for a while.
+    Again { idle: bool },
+    /// The extension is gone.
+    Gone,
+    /// Nothing can be done here for now.
+    Later,
+}
+
+/// This process as a worker.
+#[derive(Debug, Clone, Copy)]
+pub struct Me {
+    pub database: Oid,
+    /// Its place in shared memory.
+    pub place: usize,
+}
+
+/// One round of a database worker.
+pub type Tick = Box<dyn FnMut() -> Round>;
 
 /// What a database worker runs; set when the library is loaded.
-static DATABASE_WORKER: OnceLock<fn() -> Tick> = OnceLock::new();
+static DATABASE_WORKER: OnceLock<fn(Me) -> Tick> = OnceLock::new();
 
 /// Says what a database worker runs. Later calls have no effect.
-pub fn set_database_worker(start: fn() -> Tick) {
+pub fn set_database_worker(start: fn(Me) -> Tick) {
     DATABASE_WORKER.get_or_init(|| start);
 }
 
-/// `backend_type` of database workers.
-const WORKER_TYPE: &str = "pgtrickle worker";
-
-/// Registers the launcher with the postmaster.
-pub fn register_launcher() {
-    BackgroundWorkerBuilder::new("pgtrickle launcher")
-        .set_type("pgtrickle launcher")
-        .set_library("pgtrickle")
-        .set_function("pgtrickle_launcher_main")
-        .enable_shmem_access(None)
-        .enable_spi_access()
-        .set_start_time(BgWorkerStartTime::RecoveryFinished)
-        .set_restart_time(Some(Duration::from_secs(5)))
-        .load();
-}
-
-fn start_database_worker(database: Oid) -> Option<DynamicBackgroundWorker> {
-    BackgroundWorkerBuilder::new(WORKER_TYPE)
-        .set_type(WORKER_TYPE)
-        .set_library("pgtrickle")
-        .set_function("pgtrickle_worker_main")
-        .enable_shmem_access(None)
-        .enable_spi_access()
-        .set_start_time(BgWorkerStartTime::RecoveryFinished)
-        .set_restart_time(None)
-        .set_argument(pg_sys::Oid::from(database).into_datum())
-        .load_dynamic()
-        .ok()
-}
-
-/// Starts this database's worker if none runs: a first stream table should not wait for the launcher's next round.
-pub fn ensure_running() -> Result<()> {
-    let running = spi::run(
-        "SELECT FROM pg_catalog.pg_stat_activity WHERE backend_type = $1 AND datid = \
-         (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())",
-        &[Arg::Text(WORKER_TYPE)],
-        Mode::Fresh,
-    )?;
-    if running.first().is_none() {
-        // SAFETY: backend variable.
-        let database = unsafe { pg_sys::MyDatabaseId }.to_u32();
-        // None: all worker slots are taken; the launcher tries again.
-        start_database_worker(database);
-    }
-    Ok(())
-}
-
-/// SIGTERM as backends treat it: the next check for interrupts ends the process, in the middle of a query as well.
-fn prepare_process() {
+/// SIGTERM as backends treat it: the next check for interrupts ends the process, in the middle of a query as well. And
+/// settings that nobody's database or role changes.
+pub(super) fn prepare_process() {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     // SAFETY: `die` is PostgreSQL's own handler for this signal.
     unsafe {
@@ -102,8 +73,17 @@ unsafe extern "C-unwind" fn die(_signal: i32) {
 }
 
 /// Sleeps until the time is over or a signal comes; reloads the configuration when told.
-fn sleep(duration: Duration) {
-    // SAFETY: waits on this process's own latch; interrupts are processed here, outside any transaction.
+pub(super) fn sleep(duration: Duration) {
+    wait(duration);
+    if BackgroundWorker::sighup_received() {
+        // SAFETY: outside any transaction, as in a backend's main loop.
+        unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+    }
+}
+
+/// Waits until the time is over or this process is woken; interrupts are processed.
+pub fn wait(duration: Duration) {
+    // SAFETY: waits on this process's own latch.
     unsafe {
         pg_sys::WaitLatch(
             pg_sys::MyLatch,
@@ -113,13 +93,10 @@ fn sleep(duration: Duration) {
         );
         pg_sys::ResetLatch(pg_sys::MyLatch);
         pg_sys::check_for_interrupts!();
-        if BackgroundWorker::sighup_received() {
-            pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
-        }
     }
 }
 
-/// Runs `f` in a transaction of its own. An error aborts it and is returned; a shutdown is raised on.
+/// Runs `f` in a transaction of its own. An error aborts it and is returned; a shutdown ends the process.
 pub fn transaction<T>(activity: &str, f: impl FnOnce() -> Result<T>) -> std::result::Result<T, Caught> {
     // SAFETY: the calls that a backend makes around a statement; the error path aborts, as its main loop does.
     unsafe {
@@ -150,104 +127,69 @@ pub fn transaction<T>(activity: &str, f: impl FnOnce() -> Result<T>) -> std::res
     outcome
 }
 
-/// Databases that allow connections and are no templates. Read from the shared catalog, since the launcher has no
-/// database to run SQL in.
-fn databases() -> Result<Vec<Oid>> {
-    let mut found = Vec::new();
-    // SAFETY: a heap scan of a shared catalog under a snapshot, as autovacuum's launcher does it; tuples are read
-    // while the scan holds them.
-    unsafe {
-        let rel = pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as i32);
-        let scan = pg_sys::table_beginscan_catalog(rel, 0, std::ptr::null_mut());
-        loop {
-            let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
-            if tuple.is_null() {
-                break;
-            }
-            let form = pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_database>(tuple);
-            if (*form).datallowconn && !(*form).datistemplate {
-                found.push((*form).oid.to_u32());
-            }
-        }
-        if let Some(end) = (*(*rel).rd_tableam).scan_end {
-            end(scan);
-        }
-        pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
-    }
-    Ok(found)
+/// The argument of a process in a database: its place and the database.
+pub(super) fn argument(me: Me) -> pg_sys::Datum {
+    pg_sys::Datum::from((me.place << 32) | me.database as usize)
 }
 
-/// Time between two looks at the list of databases, and after a worker ended before it is started again: longer than
-/// DROP DATABASE waits for connections to go.
-const LAUNCHER_ROUND: Duration = Duration::from_secs(10);
-
-/// Time until a database in which a worker ended at once is looked at again.
-const PROBE_AGAIN: Duration = Duration::from_secs(30);
-
-/// # Safety
-/// Entry point of the launcher, called by PostgreSQL.
-#[pg_guard]
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn pgtrickle_launcher_main(_arg: pg_sys::Datum) {
+/// Takes the place and connects. None: it was given up.
+fn connect(arg: pg_sys::Datum) -> Option<Me> {
     prepare_process();
-    BackgroundWorker::connect_worker_to_spi(None, None);
-    let mut workers: Vec<Running> = Vec::new();
-    loop {
-        match transaction("looking for databases", databases) {
-            Ok(list) => {
-                workers.retain(|w| list.contains(&w.database));
-                for database in list {
-                    look_after(&mut workers, database);
-                }
-            }
-            Err(message) => report::log(&format!("pgtrickle launcher: {message}")),
-        }
-        sleep(LAUNCHER_ROUND);
+    let me = Me { place: arg.value() >> 32, database: (arg.value() & 0xffff_ffff) as u32 };
+    if !shmem::take_place(me.place, me.database) {
+        return None;
     }
+    let database = pg_sys::Oid::from(me.database);
+    // SAFETY: called once, before any transaction; a database that is gone ends the process with a FATAL of its own.
+    unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) };
+    Some(me)
 }
 
-/// A worker that the launcher started.
-struct Running {
-    database: Oid,
-    worker: DynamicBackgroundWorker,
-    started: Instant,
-    /// When it was first seen to have ended.
-    ended: Option<Instant>,
-}
-
-/// Starts the database's worker if none runs. One that ended at once found no extension there: looking again too often
-/// would be a process for nothing; whoever creates a stream table starts one himself.
-fn look_after(workers: &mut Vec<Running>, database: Oid) {
-    if let Some(known) = workers.iter_mut().find(|w| w.database == database) {
-        if known.worker.pid().is_ok() {
-            return;
-        }
-        let ended = *known.ended.get_or_insert_with(Instant::now);
-        let found_nothing = ended.duration_since(known.started) <= LAUNCHER_ROUND + Duration::from_secs(1);
-        if found_nothing && known.started.elapsed() < PROBE_AGAIN {
-            return;
-        }
-    }
-    if let Some(worker) = start_database_worker(database) {
-        workers.retain(|w| w.database != database);
-        workers.push(Running { database, worker, started: Instant::now(), ended: None });
-    }
-}
+/// How long a database is left alone that nothing can be done in.
+const LATER: i64 = 30_000_000;
 
 /// # Safety
-/// Entry point of a database's worker, called by PostgreSQL; the argument is the database's oid.
+/// Entry point of a database's worker, called by PostgreSQL; for the argument see `argument`.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pgtrickle_worker_main(arg: pg_sys::Datum) {
-    prepare_process();
-    let database = pg_sys::Oid::from(arg.value() as u32);
-    // SAFETY: called once, before any transaction; a database that is gone ends the process with a FATAL of its own.
-    unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) };
+    let Some(me) = connect(arg) else { return };
     set_application_name();
     let Some(start) = DATABASE_WORKER.get() else { return };
-    let mut tick = start();
-    while tick() {
+    let mut tick = start(me);
+    loop {
+        let told = shmem::told(me.database);
+        let idle = match tick() {
+            Round::Again { idle } => idle,
+            Round::Gone => return shmem::set_presence(me.database, Presence::Absent, told),
+            Round::Later => return shmem::hold(me.database, LATER),
+        };
+        if shmem::end_of_round(me.place, idle) {
+            return;
+        }
         sleep(crate::pg::guc::naptime());
+        if shmem::is_leaving(me.place) {
+            return;
+        }
+    }
+}
+
+/// # Safety
+/// Entry point of a probe, called by PostgreSQL; for the argument see `argument`. Looks whether the database has the
+/// extension, runs no SQL, and is gone.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pgtrickle_probe_main(arg: pg_sys::Datum) {
+    let Some(me) = connect(arg) else { return };
+    let told = shmem::told(me.database);
+    // SAFETY: a catalog look-up inside a transaction.
+    let found = transaction("looking for the extension", || {
+        Ok(unsafe { pg_sys::get_extension_oid(c"pgtrickle".as_ptr(), true) } != pg_sys::InvalidOid)
+    });
+    match found {
+        Ok(true) => shmem::set_presence(me.database, Presence::Installed, told),
+        Ok(false) => shmem::set_presence(me.database, Presence::Absent, told),
+        Err(_) => shmem::hold(me.database, LATER),
     }
 }
 
@@ -258,31 +200,15 @@ fn set_application_name() {
             c"application_name".as_ptr(),
             c"pgtrickle worker".as_ptr(),
             pg_sys::GucContext::PGC_USERSET,
-            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucSource::PGC_S_OVERRIDE,
         );
     }
-}
-
-/// One worker a database: a session lock that ends with the process.
-pub fn claim_database() -> Result<bool> {
-    let rows = spi::run(
-        "SELECT pg_catalog.pg_try_advisory_lock(('x' || pg_catalog.substr(pg_catalog.md5('pgtrickle worker'), 1, 16))::bit(64)::bigint)",
-        &[],
-        Mode::Fresh,
-    )?;
-    rows.first().map_or(Ok(false), |mut row| row.bool(0))
-}
-
-/// Is the server in recovery?
-pub fn in_recovery() -> bool {
-    // SAFETY: reads shared state.
-    unsafe { pg_sys::RecoveryInProgress() }
 }
 
 /// The extension's version in the catalog, if it is installed, and this library's.
 pub fn versions() -> Result<Option<(String, &'static str)>> {
     let rows = spi::run(
-        "SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'pgtrickle'",
+        "SELECT extversion FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'pgtrickle'",
         &[],
         Mode::Fresh,
     )?;

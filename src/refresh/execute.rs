@@ -21,10 +21,10 @@ use crate::pg::settings::{NO_POLICIES, with_settings};
 use crate::pg::snapshot::{is_fixed, own_xid, with_transaction_snapshot};
 use crate::pg::spi::{self, Mode};
 use crate::pg::{cache, foreign, report, rights, subxact};
-use crate::refresh::naming;
 use crate::refresh::plan::{Facts, Step, choose};
 use crate::refresh::rebuild::{counts, rebuild};
 use crate::refresh::recent::Recent;
+use crate::refresh::{limit, naming};
 use crate::scheduler::dag;
 use crate::snapshot::shape::TableShape;
 use crate::{cdc, evolve};
@@ -49,6 +49,15 @@ pub fn refresh(relid: Oid, full: bool) -> Result<Outcome> {
 
 /// Brings one stream table up to date with its sources as they are.
 pub fn refresh_one(relid: Oid, full: bool) -> Result<Outcome> {
+    run_one(relid, full, false)
+}
+
+/// As `refresh_one`, by schedule: applying changes takes no longer than `limit::of` allows.
+pub fn refresh_scheduled(relid: Oid) -> Result<Outcome> {
+    run_one(relid, false, true)
+}
+
+fn run_one(relid: Oid, full: bool, limited: bool) -> Result<Outcome> {
     let started = Instant::now();
     as_extension(|| {
         cache::maintenance_of(relid, || {
@@ -63,9 +72,10 @@ pub fn refresh_one(relid: Oid, full: bool) -> Result<Outcome> {
                 let known = known.filter(|k| k.generation == cache::generation());
                 if known.is_some() || dependencies::source_columns(relid)? == *sources {
                     let table = load(relid)?;
+                    let how = How { full, limited, started };
                     return foreign::with_context(
                         &format!("refresh of stream table {}", table.quoted()),
-                        || refresh_locked(table, full, &sources, known.map(|k| k.shapes), started),
+                        || refresh_locked(table, how, &sources, known.map(|k| k.shapes)),
                     );
                 }
             }
@@ -83,12 +93,20 @@ fn take_locks(relid: Oid, sources: &Columns) -> Result<()> {
     cdc::hold_buffers(sources.keys().copied())
 }
 
+/// What was asked for.
+#[derive(Clone, Copy)]
+struct How {
+    full: bool,
+    /// Applying changes has a time limit.
+    limited: bool,
+    started: Instant,
+}
+
 fn refresh_locked(
     before: StreamTable,
-    full: bool,
+    how: How,
     sources: &Rc<Columns>,
     known: Option<Rc<BTreeMap<Oid, TableShape>>>,
-    started: Instant,
 ) -> Result<Outcome> {
     let relid = before.relid;
     if before.status == Status::Suspended {
@@ -122,14 +140,14 @@ fn refresh_locked(
         if table.status == Status::Suspended {
             return Ok(Outcome::quiet(Action::Suspended));
         }
-        if table.differential && (forced.is_some() || computes_anew(&table, full)) {
+        if table.differential && (forced.is_some() || computes_anew(&table, how.full)) {
             // What is trimmed of a buffer while contents are computed would be missing after it: nobody may, from
             // before the snapshot on.
             for source in sources.keys() {
                 lock_ours(Ours::Buffer(*source), false)?;
             }
         }
-        let attempt = Attempt { full, forced: forced.clone(), sources, shapes: &shapes, started };
+        let attempt = Attempt { how, forced: forced.clone(), sources, shapes: &shapes };
         match with_transaction_snapshot(|| attempt.run(&table))? {
             Ran::Done(outcome) => {
                 if !matches!(outcome.action, Action::NoChange | Action::Suspended) {
@@ -198,12 +216,11 @@ fn follow_surroundings(table: StreamTable, sources: &Columns) -> Result<StreamTa
 
 /// One try at one snapshot.
 struct Attempt<'a> {
-    full: bool,
+    how: How,
     /// Why contents must be computed anew, found out by the try before.
     forced: Option<Anew>,
     sources: &'a Columns,
     shapes: &'a BTreeMap<Oid, TableShape>,
-    started: Instant,
 }
 
 /// How a try ended.
@@ -225,11 +242,11 @@ impl Attempt<'_> {
     fn run(&self, table: &StreamTable) -> Result<Ran> {
         let analysis = plan_of(table)?;
         let op = analysis.plan.as_ref().ok().filter(|_| table.differential);
-        let mut facts = facts(table, op, self.full, self.sources)?;
+        let mut facts = facts(table, op, self.how.full, self.sources)?;
         match &self.forced {
             Some(Anew::Diverged) => facts.reinitialize = Some("its contents had diverged".into()),
             Some(Anew::Full(why)) => facts.full_needed = Some(why.clone()),
-            None if facts.full_needed.is_some() && !computes_anew(table, self.full) => {
+            None if facts.full_needed.is_some() && !computes_anew(table, self.how.full) => {
                 return Ok(Ran::Anew(Anew::Full("a source was truncated".into())));
             }
             None => {}
@@ -238,7 +255,7 @@ impl Attempt<'_> {
         if step == Step::Nothing {
             return Ok(Ran::Done(Outcome::quiet(Action::NoChange)));
         }
-        let run = Run { table, op, shapes: self.shapes, rows: facts.rows };
+        let run = Run { table, op, shapes: self.shapes, rows: facts.rows, limited: self.how.limited };
         let consumed = cache::next_epoch();
         let (mut outcome, detail) = match run.step(step)? {
             Stepped::Done(outcome, detail) => (outcome, detail),
@@ -262,7 +279,7 @@ impl Attempt<'_> {
             // Computed, compared, and found equal: only the time of it is written.
             outcome.action = Action::NoChange;
         } else {
-            history::completed(table, self.started.elapsed(), outcome, detail.as_deref())?;
+            history::completed(table, self.how.started.elapsed(), outcome, detail.as_deref())?;
         }
         Ok(Ran::Done(outcome))
     }
@@ -336,6 +353,7 @@ const SMALL_DELTA: i64 = 20_000;
 struct Run<'a> {
     /// Buffered rows to apply.
     rows: i64,
+    limited: bool,
     table: &'a StreamTable,
     op: Option<&'a Op>,
     shapes: &'a BTreeMap<Oid, TableShape>,
@@ -381,7 +399,8 @@ impl Run<'_> {
         };
         // A buffer holds every version of a row, also those that nobody was to compute with: 1/x of a row that had x = 0
         // for a moment. If the changes can't be computed, the present contents perhaps can; if not, that is the error.
-        let applied = subxact::run(|| {
+        let limit = if self.limited { Some(limit::of(table.relid)?) } else { None };
+        let applied = subxact::run_limited(limit, || {
             with_access(access, || {
                 with_settings(NO_POLICIES, || {
                     as_user(table.owner, Restriction::UserCode, || {
@@ -398,6 +417,12 @@ impl Run<'_> {
         });
         let (outcome, mismatches) = match applied {
             Ok(applied) => applied,
+            // Computing anew would only wait for the same lock.
+            Err(caught) if self.limited && caught.is_lock() => return Err(locked(caught)),
+            Err(caught) if caught.is_cancel() => {
+                let why = limit::ended(limit.unwrap_or_default());
+                return Ok(Stepped::Anew(Anew::Full(why)));
+            }
             Err(caught) => {
                 // Not the message: it may quote rows, and others read the history.
                 let why =

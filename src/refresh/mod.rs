@@ -2,10 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod execute;
+mod limit;
 pub mod naming;
 pub mod plan;
 mod rebuild;
 mod recent;
 
-pub use execute::{forget, plan_of, refresh, refresh_one, suspended};
+pub use execute::{forget, plan_of, refresh, refresh_scheduled, suspended};
 pub use rebuild::{create_guard, create_row_index, create_state, drop_state, index_name as row_index};

@@ -4,4 +4,5 @@
 pub mod backoff;
 pub mod dag;
 pub mod schedule;
+pub mod turns;
 pub(crate) mod worker;

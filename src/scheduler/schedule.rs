@@ -19,6 +19,16 @@ pub struct Entry {
     pub last_attempt: Option<Micros>,
     /// Failures in a row.
     pub failures: u32,
+    /// Attempts in a row that ended at somebody's lock: no failures, and tried again whatever the schedule.
+    pub waits: u32,
+}
+
+/// After an attempt that ended at a lock.
+const WAITING: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(30) };
+
+/// A stream table is late when it has not been up to date for so long.
+pub fn late_after(schedule: Duration) -> Duration {
+    (schedule * 3).max(Duration::from_secs(30))
 }
 
 impl Entry {
@@ -28,7 +38,10 @@ impl Entry {
         let schedule = self.schedule?;
         // An attempt in the future means that the clock was set back. Don't wait for it to catch up.
         let Some(last) = self.last_attempt.filter(|last| *last <= now) else { return Some(now) };
-        let wait = schedule.max(backoff.delay(self.failures));
+        let wait = match self.waits {
+            0 => schedule.max(backoff.delay(self.failures)),
+            waits => WAITING.delay(waits),
+        };
         Some(last.saturating_add(Micros::try_from(wait.as_micros()).unwrap_or(Micros::MAX)))
     }
 }

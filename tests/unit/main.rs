@@ -18,4 +18,5 @@ mod shapes;
 mod similarity;
 mod snapshot;
 mod sqltext;
+mod turns;
 mod words;

@@ -1,7 +1,7 @@
 //! Back-off and due times.
 
 use pgtrickle::scheduler::backoff::Backoff;
-use pgtrickle::scheduler::schedule::{Entry, due};
+use pgtrickle::scheduler::schedule::{Entry, due, late_after};
 use std::time::Duration;
 
 const fn secs(n: u64) -> Duration {
@@ -24,7 +24,7 @@ fn backoff_doubles_up_to_its_cap() {
 }
 
 fn entry(table: u32, schedule: Option<u64>, last: Option<i64>, failures: u32) -> Entry {
-    Entry { table, schedule: schedule.map(secs), last_attempt: last.map(|s| s * SECOND), failures }
+    Entry { table, schedule: schedule.map(secs), last_attempt: last.map(|s| s * SECOND), failures, waits: 0 }
 }
 
 #[test]
@@ -65,4 +65,19 @@ fn the_most_overdue_comes_first() {
     ];
     assert_eq!(due(1_000 * SECOND, &entries, &BACKOFF), [3, 4, 5]);
     assert!(due(0, &[], &BACKOFF).is_empty());
+}
+
+#[test]
+fn waiting_for_a_lock_is_no_failure_and_tried_again_soon() {
+    let now = 1_000 * SECOND;
+    for (waits, wait) in [(1, 1), (2, 2), (3, 4), (6, 30), (60, 30)] {
+        let waiting = Entry { waits, ..entry(1, Some(3600), Some(1_000), 0) };
+        assert_eq!(waiting.due_at(now, &BACKOFF), Some(now + wait * SECOND), "{waits} times");
+    }
+}
+
+#[test]
+fn lateness_is_three_schedules_and_half_a_minute_at_least() {
+    assert_eq!(late_after(secs(1)), secs(30));
+    assert_eq!(late_after(secs(60)), secs(180));
 }
