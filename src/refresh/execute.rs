@@ -442,6 +442,17 @@ impl Run<'_> {
     }
 }
 
+/// The error of a lock that could not be had in time.
+fn locked(caught: subxact::Caught) -> Error {
+    Error::Query {
+        message: caught.message,
+        code: caught.code,
+        reason: "LOCK_NOT_AVAILABLE",
+        detail: caught.detail,
+        hint: "It is tried again later; pg_trickle.lock_timeout says how long it waits.".into(),
+    }
+}
+
 /// Why the stream table's owner may not read the buffers of its sources: he may not read the sources themselves. What is
 /// computed from the tables then tells what he may see, or raises PostgreSQL's own error.
 fn unreadable(table: &StreamTable, op: &Op) -> Option<String> {
