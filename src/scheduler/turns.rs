@@ -65,12 +65,14 @@ pub struct Database {
     pub due: Micros,
     /// When its last worker left.
     pub left: Micros,
+    /// Number of the start of its last worker: of those that left together the one that began first comes first.
+    pub turn: u64,
 }
 
 impl Database {
     /// Known by its oid alone.
     pub const fn new(oid: Oid) -> Database {
-        Database { oid, presence: Presence::Unknown, told: 0, held_until: 0, due: 0, left: 0 }
+        Database { oid, presence: Presence::Unknown, told: 0, held_until: 0, due: 0, left: 0, turn: 0 }
     }
 }
 
@@ -111,13 +113,13 @@ pub fn orders(now: Micros, limits: Limits, places: &[Place], databases: &[Databa
         .map(|d| d.oid)
         .collect();
     probes.sort_unstable();
-    let mut first: Vec<(Micros, Oid)> = open()
+    let mut first: Vec<(Micros, u64, Oid)> = open()
         .filter(|d| d.presence == Presence::Installed && d.due <= now && of(d.oid).next().is_none())
-        .map(|d| (d.due.max(d.left), d.oid))
+        .map(|d| (d.due.max(d.left), d.turn, d.oid))
         .collect();
     first.sort_unstable();
     let wanted =
-        probes.into_iter().map(Order::Probe).chain(first.into_iter().map(|(_, oid)| Order::Start(oid)));
+        probes.into_iter().map(Order::Probe).chain(first.into_iter().map(|(_, _, oid)| Order::Start(oid)));
     let mut waiting = 0;
     for order in wanted {
         if free > 0 {

@@ -67,6 +67,7 @@ fn everybody_gets_a_turn() {
     let mut databases: Vec<Database> = (1..=14).map(|oid| installed(oid, 0, 0)).collect();
     let mut places = vec![Place::FREE; 3];
     let mut served = std::collections::BTreeMap::new();
+    let mut turns = 0;
     for step in 0..400 {
         let now = NOW + step * 300;
         let (found, _) = orders(now, LIMITS, &places, &databases);
@@ -75,6 +76,8 @@ fn everybody_gets_a_turn() {
                 Order::Start(oid) => {
                     let free = places.iter().position(|p| p.database == 0).expect("a free place");
                     places[free] = worker(oid, now);
+                    turns += 1;
+                    databases.iter_mut().filter(|d| d.oid == oid).for_each(|d| d.turn = turns);
                     *served.entry(oid).or_insert(0) += 1;
                 }
                 Order::Leave(index) => {

@@ -51,6 +51,8 @@ struct State {
     troubles: [Trouble; TROUBLES],
     /// Address of the launcher's latch, which is in shared memory; 0 while none runs.
     launcher: usize,
+    /// Starts of workers so far.
+    turns: u64,
     /// Databases that found no place, at the launcher's last look.
     waiting: usize,
     /// The server refused the last worker, and since when.
@@ -68,6 +70,7 @@ impl State {
             facts: [Fact::NONE; FACTS],
             troubles: [Trouble { database: 0, relid: 0, at: 0, length: 0, text: [0; TEXT] }; TROUBLES],
             launcher: 0,
+            turns: 0,
             waiting: 0,
             refused_since: 0,
         }

@@ -61,6 +61,11 @@ pub fn reserve(database: Oid, probe: bool) -> Option<usize> {
         let index = s.places.iter().position(|p| p.database == 0)?;
         let now = clock::now();
         s.places[index] = Place { database, probe, started: now, since: now, ..Place::FREE };
+        s.turns += 1;
+        let turn = s.turns;
+        if let Some(entry) = s.database(database) {
+            entry.turn = turn;
+        }
         Some(index)
     })?
 }
