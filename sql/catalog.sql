@@ -49,17 +49,39 @@ CREATE TABLE pgtrickle.pgt_stream_tables (
   CHECK (status <> 'active' OR frontier IS NOT NULL OR reinitialize IS NOT NULL)
 );
 
+-- Also what every DDL command looks into, by `object`: whether its own objects concern anybody. For that there is a row for
+-- each stream table itself ('self', class 0), one while it is suspended ('suspended', class 0, object 0), and if that is for
+-- something that is missing one for each name in its query ('cure', class 0): the object is a digest of the name.
 CREATE TABLE pgtrickle.pgt_dependencies (
   relid oid NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
-  kind text NOT NULL CHECK (kind IN ('source', 'view', 'object')),
+  kind text NOT NULL CHECK (kind IN ('source', 'view', 'object', 'self', 'cure', 'suspended')),
   class oid NOT NULL,
   object oid NOT NULL,
-  -- 0 is the object itself; a source's columns have their attribute numbers.
+  -- 0 is the object itself; a source's columns have their attribute numbers. -1 for a name, -2 for a suspension.
   attnum smallint NOT NULL,
   roles text[] NOT NULL,
   PRIMARY KEY (relid, class, object, attnum)
 );
 CREATE INDEX pgt_dependencies_object ON pgtrickle.pgt_dependencies (object, class);
+
+-- What a command of somebody could not do without waiting: for the worker, or whoever calls next.
+CREATE TABLE pgtrickle.pgt_tasks (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  kind text NOT NULL CHECK (kind IN ('suspend', 'reinitialize', 'reprint', 'rebind', 'resume', 'forget', 'check', 'capture')),
+  -- A stream table; a source for 'check' and 'capture'.
+  relid oid NOT NULL,
+  reason text,
+  detail text,
+  created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+  -- Why it failed when it was tried, if that was not a lock.
+  failure text
+);
+
+-- Notifications that are to be sent: a transaction that notifies can't be prepared.
+CREATE TABLE pgtrickle.pgt_alerts (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  payload text NOT NULL
+);
 
 CREATE TABLE pgtrickle.pgt_sources (
   source oid PRIMARY KEY,

@@ -119,6 +119,9 @@ pub enum Error {
     /// Somebody holds a lock that is not waited for.
     #[error("could not obtain a lock on {what}")]
     LockNotAvailable { what: String },
+    /// A table of the user's that is locked by others for too long.
+    #[error("could not obtain a lock on {name} within the time for it")]
+    SourceLocked { name: String, holders: String },
     /// Work of our own inside a user's command took too long.
     #[error("the time for it is over")]
     OutOfTime,
@@ -168,7 +171,7 @@ impl Error {
             Error::Query { code, .. } => Native(*code),
             Error::Passed(original) => Native(original.code),
             Error::TooManyColumns { .. } => ProgramLimitExceeded,
-            Error::LockNotAvailable { .. } => LockNotAvailable,
+            Error::LockNotAvailable { .. } | Error::SourceLocked { .. } => LockNotAvailable,
             Error::OutOfTime => QueryCanceled,
             Error::OwnTableMissing { .. } | Error::NoHistory { .. } => UndefinedTable,
             Error::NoSnapshot { .. } => UndefinedObject,
@@ -216,6 +219,9 @@ impl Error {
             Error::StaleImage { .. } => "reason=STALE_IMAGE.".into(),
             Error::SideTableMissing { .. } => "reason=SIDE_TABLE_MISSING.".into(),
             Error::LockNotAvailable { .. } => "reason=LOCK_NOT_AVAILABLE.".into(),
+            Error::SourceLocked { holders, .. } => {
+                format!("reason=LOCK_NOT_AVAILABLE: it is held by {holders}.")
+            }
             Error::OutOfTime => "reason=OUT_OF_TIME.".into(),
             Error::OwnTableMissing { .. } => "reason=OWN_TABLE_MISSING.".into(),
             Error::NoSnapshot { .. } => "reason=SNAPSHOT_NOT_FOUND.".into(),
@@ -270,6 +276,9 @@ impl Error {
             }
             Error::LockNotAvailable { .. } => {
                 "Look for its holder: SELECT * FROM pg_locks WHERE relation = 'pgtrickle.pgt_schema_snapshots'::regclass.".into()
+            }
+            Error::SourceLocked { .. } => {
+                "Try again when that transaction has ended, or raise pg_trickle.source_lock_timeout.".into()
             }
             Error::OutOfTime => "See pg_trickle.snapshot_timeout.".into(),
             Error::OwnTableMissing { .. } => "Restore it from a dump, or create the extension anew.".into(),

@@ -26,6 +26,7 @@ pub extern "C-unwind" fn _PG_init() {
     pg::cache::register();
     pg::route::register();
     pg::access::register();
+    pg::commit::register(evolve::tasks::before_commit);
     pg::worker::set_database_worker(scheduler::worker::start);
     pg::init_preloaded();
 }

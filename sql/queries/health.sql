@@ -42,3 +42,10 @@ SELECT 'change buffers', CASE WHEN coalesce(sum(pg_catalog.pg_relation_size(c.oi
        pg_catalog.pg_size_pretty(coalesce(sum(pg_catalog.pg_relation_size(c.oid)), 0)::bigint) || ' in ' || count(*) || ' buffers'
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'pgtrickle_internal' AND c.relname LIKE 'changes\_%' AND c.relkind = 'm'
+UNION ALL
+SELECT 'tasks', CASE WHEN count(*) = 0 THEN 'OK' ELSE 'WARN' END,
+       CASE WHEN count(*) = 0 THEN 'nothing is left to do'
+            ELSE count(*) || ' left to do, since ' || min(t.created_at) || ': '
+                 || pg_catalog.string_agg(DISTINCT t.kind || coalesce(' ' || st.name, '') || coalesce(' (' || t.failure || ')', ''), ', ')
+                 || '; the worker tries again, and so does the next call' END
+FROM pgtrickle.pgt_tasks t LEFT JOIN st ON st.relid = t.relid

@@ -5,14 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Result;
 use crate::model::Oid;
-use crate::pg::cache::Watch;
 use crate::pg::query::Use;
 use crate::pg::snapshot::{Side, with_side};
 use crate::pg::spi::{self, Arg, Mode};
+use crate::sqltext;
 
 /// Replaces the dependencies of a stream table.
 pub fn replace(relid: Oid, uses: &[Use]) -> Result<()> {
     spi::run("DELETE FROM pgtrickle.pgt_dependencies WHERE relid = $1", &[Arg::Oid(relid)], Mode::Fresh)?;
+    spi::run(
+        "INSERT INTO pgtrickle.pgt_dependencies (relid, kind, class, object, attnum, roles) \
+         VALUES ($1, 'self', 0, $1, 0, '{}')",
+        &[Arg::Oid(relid)],
+        Mode::Fresh,
+    )?;
     for u in uses {
         let roles: Vec<&str> = u.roles.iter().map(|r| r.word()).collect();
         let quoted: Vec<String> = roles.iter().map(|r| format!("\"{r}\"")).collect();
@@ -108,28 +114,30 @@ pub fn sources_among(relations: &[Oid], side: Side) -> Result<BTreeSet<Oid>> {
     })
 }
 
-/// Everything that any stream table depends on, for the backend's cache.
-pub fn load_watch() -> Result<Watch> {
-    let mut watch = Watch::default();
-    for mut row in spi::run(include_str!("../../sql/queries/watch.sql"), &[], Mode::Fresh)? {
-        let kind = row.text(0)?;
-        let (class, object, source): (Oid, Oid, Oid) = (row.parse(1)?, row.parse(2)?, row.parse(3)?);
-        match kind.as_str() {
-            "source" => {
-                watch.sources.entry(object).or_default().insert(source);
-            }
-            "view" => {
-                watch.views.insert(object);
-            }
-            "stream table" => {
-                watch.stream_tables.insert(object);
-            }
-            "curable" => watch.curable = true,
-            "suspended" => watch.suspended = true,
-            _ => {
-                watch.objects.insert((class, object));
-            }
-        }
-    }
-    Ok(watch)
+/// Notes that a stream table is suspended, for commands that look for any. `replace` forgets it.
+pub fn mark_suspended(relid: Oid) -> Result<()> {
+    spi::run(
+        "INSERT INTO pgtrickle.pgt_dependencies (relid, kind, class, object, attnum, roles) \
+         VALUES ($1, 'suspended', 0, 0, -2, '{}') ON CONFLICT DO NOTHING",
+        &[Arg::Oid(relid)],
+        Mode::Fresh,
+    )?;
+    Ok(())
+}
+
+/// Notes the names that a suspended stream table's query uses, so that a command which gives one of them to something is
+/// seen to be perhaps its cure. `replace` forgets them.
+pub fn await_names(relid: Oid, query: &str) -> Result<()> {
+    let mut names = sqltext::names_in(query);
+    // What CREATE CAST gives, which has no name.
+    names.insert("::".into());
+    let digests: BTreeSet<Oid> = names.iter().map(|n| sqltext::name_digest(n)).collect();
+    let digests: Vec<Oid> = digests.into_iter().collect();
+    spi::run(
+        "INSERT INTO pgtrickle.pgt_dependencies (relid, kind, class, object, attnum, roles) \
+         SELECT $1, 'cure', 0, o, -1, '{}' FROM pg_catalog.unnest($2) o ON CONFLICT DO NOTHING",
+        &[Arg::Oid(relid), Arg::Oids(&digests)],
+        Mode::Fresh,
+    )?;
+    Ok(())
 }

@@ -10,3 +10,4 @@ pub mod history;
 pub mod snapshots;
 pub mod sources;
 pub mod stream_tables;
+pub mod tasks;

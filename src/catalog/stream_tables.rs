@@ -31,6 +31,8 @@ pub struct StreamTable {
     pub own_xid: String,
     pub epoch: i32,
     pub version: i64,
+    /// There are tasks, of this stream table or others.
+    pub has_tasks: bool,
 }
 
 impl StreamTable {
@@ -53,7 +55,8 @@ impl StreamTable {
 
 const SELECT: &str = "SELECT s.relid, coalesce(n.nspname, s.table_schema), coalesce(c.relname, s.table_name), \
     coalesce(c.relowner, 0), s.query, s.query_tree, s.columns, s.refresh_mode, s.differential, s.comparable, \
-    s.full_reasons, s.status, s.reason, s.detail, s.hint, s.reinitialize, s.frontier, s.own_xid, s.epoch, s.version \
+    s.full_reasons, s.status, s.reason, s.detail, s.hint, s.reinitialize, s.frontier, s.own_xid, s.epoch, s.version, \
+    EXISTS (SELECT FROM pgtrickle.pgt_tasks) \
     FROM pgtrickle.pgt_stream_tables s \
     LEFT JOIN pg_catalog.pg_class c ON c.oid = s.relid \
     LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace";
@@ -85,6 +88,7 @@ fn read(mut row: Row) -> Result<StreamTable> {
         own_xid: row.text(17)?,
         epoch: row.parse(18)?,
         version: row.parse(19)?,
+        has_tasks: row.bool(20)?,
     })
 }
 
@@ -92,11 +96,6 @@ fn read(mut row: Row) -> Result<StreamTable> {
 pub fn find(relid: Oid) -> Result<Option<StreamTable>> {
     let rows = spi::run(&format!("{SELECT} WHERE s.relid = $1"), &[Arg::Oid(relid)], Mode::Fresh)?;
     rows.first().map(read).transpose()
-}
-
-/// All rows, by oid.
-pub fn all() -> Result<Vec<StreamTable>> {
-    spi::run(&format!("{SELECT} ORDER BY s.relid"), &[], Mode::Fresh)?.into_iter().map(read).collect()
 }
 
 /// Stream tables that depend on any of the objects (class, object), by oid.
@@ -174,15 +173,15 @@ pub fn set_query(relid: Oid, definition: &Definition) -> Result<()> {
     Ok(())
 }
 
-/// Names changed: the query is printed again.
-pub fn set_text(relid: Oid, schema: &str, name: &str, query: &str) -> Result<()> {
-    spi::run(
+/// Names changed: the query is printed again. True: it was another one.
+pub fn set_text(relid: Oid, schema: &str, name: &str, query: &str) -> Result<bool> {
+    let changed = spi::run(
         "UPDATE pgtrickle.pgt_stream_tables SET table_schema = $2, table_name = $3, query = $4, version = version + 1 \
-         WHERE relid = $1",
+         WHERE relid = $1 AND (table_schema, table_name, query) IS DISTINCT FROM ($2, $3, $4) RETURNING 1",
         &[Arg::Oid(relid), Arg::Text(schema), Arg::Text(name), Arg::Text(query)],
         Mode::Fresh,
     )?;
-    Ok(())
+    Ok(changed.first().is_some())
 }
 
 /// Schedule (NULL: by hand) and mode.
@@ -233,7 +232,7 @@ pub fn add_detail(relid: Oid, sentence: &str) -> Result<()> {
 /// The next call to type, with present names.
 pub fn set_hint(relid: Oid, hint: &str) -> Result<()> {
     spi::run(
-        "UPDATE pgtrickle.pgt_stream_tables SET hint = $2 WHERE relid = $1",
+        "UPDATE pgtrickle.pgt_stream_tables SET hint = $2 WHERE relid = $1 AND hint IS DISTINCT FROM $2",
         &[Arg::Oid(relid), Arg::Text(hint)],
         Mode::Fresh,
     )?;

@@ -8,7 +8,8 @@ use crate::dvm::frontier::Frontier;
 use crate::error::{Error, Result};
 pub use crate::model::{INTERNAL_SCHEMA, buffer_name, row_trigger, truncate_trigger};
 use crate::model::{Oid, Status};
-use crate::pg::lock::{LockMode, Ours, lock_relation, try_lock_ours};
+use crate::pg::inheritance::with_descendants;
+use crate::pg::lock::{LockMode, Ours, lock_tables, try_lock_ours};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::pg::{route, side};
 use crate::sqltext;
@@ -17,8 +18,8 @@ mod privilege;
 
 pub use privilege::{require_trigger_privilege, revoke_all};
 
-/// Makes capture of `source` what its users need now: created, widened, or removed. Waits for writers in flight when
-/// something changes, so that whoever takes a snapshot afterwards sees all that was not captured.
+/// Makes capture of `source` what its users need now: created, widened, or removed. Gets writers in flight out of the way
+/// when something changes, so that whoever takes a snapshot afterwards sees all that was not captured.
 ///
 /// False: nobody who uses the source may have triggers on it any more, so those that are missing stay so; each refresh says it.
 pub fn sync(source: Oid) -> Result<bool> {
@@ -29,27 +30,25 @@ pub fn sync(source: Oid) -> Result<bool> {
 }
 
 fn ensure(source: Oid, columns: &BTreeSet<i16>) -> Result<bool> {
-    let known = captures::columns(source)?;
-    let has_buffer = side::buffer(source)?.is_some();
-    let missing = known.as_ref().is_none_or(|known| !columns.is_subset(known));
-    if missing || !has_buffer || !missing_triggers(source)?.is_empty() {
+    if lacks(source, columns)? {
         if !privilege::somebody_may_capture(source)? {
             return Ok(false);
         }
-        lock_relation(source, LockMode::ShareRowExclusive);
-        if !has_buffer {
+        lock_tables(&to_lock(source, columns)?, LockMode::ShareRowExclusive)?;
+        if side::buffer(source)?.is_none() {
             create_buffer(source)?;
         }
         // What was captured goes on: others may have narrower images, not this source's users later on.
-        let all = known.unwrap_or_default().union(columns).copied().collect();
+        let all = captures::columns(source)?.unwrap_or_default().union(columns).copied().collect();
         captures::record(source, &all)?;
         route::changed(source);
         // Twice: the row trigger on the root makes its clones on partitions, which are not ENABLE ALWAYS yet.
         for _ in 0..2 {
-            for (trigger, table, sql) in missing_triggers(source)? {
-                if let Some(create) = sql {
-                    spi::run_once(&create, &[], Mode::Fresh)?;
+            for lacking in missing_triggers(source)? {
+                if let Some(create) = &lacking.create {
+                    spi::run_once(create, &[], Mode::Fresh)?;
                 }
+                let Lacking { table, trigger, .. } = lacking;
                 let only =
                     format!("ALTER TABLE ONLY {table} ENABLE ALWAYS TRIGGER {}", sqltext::ident(&trigger));
                 spi::run_once(&only, &[], Mode::Fresh)?;
@@ -57,6 +56,33 @@ fn ensure(source: Oid, columns: &BTreeSet<i16>) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Is there less of a buffer than these columns need?
+fn lacks_images(source: Oid, columns: &BTreeSet<i16>) -> Result<bool> {
+    let narrow = captures::columns(source)?.is_none_or(|known| !columns.is_subset(&known));
+    Ok(narrow || side::buffer(source)?.is_none())
+}
+
+fn lacks(source: Oid, columns: &BTreeSet<i16>) -> Result<bool> {
+    Ok(lacks_images(source, columns)? || !missing_triggers(source)?.is_empty())
+}
+
+/// Tables that installing what capture of a source lacks has to lock; whoever installs several locks all at once.
+pub fn to_install(source: Oid) -> Result<Vec<Oid>> {
+    match dependencies::captured_columns(source)? {
+        Some(columns) if lacks(source, &columns)? => to_lock(source, &columns),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// All of the source's tree, or the partitions alone where nothing else lacks anything.
+fn to_lock(source: Oid, columns: &BTreeSet<i16>) -> Result<Vec<Oid>> {
+    let lacking = missing_triggers(source)?;
+    if !lacks_images(source, columns)? && lacking.iter().all(|l| l.relation != source) {
+        return Ok(lacking.iter().map(|l| l.relation).collect());
+    }
+    Ok(with_descendants(source)?.into_iter().collect())
 }
 
 /// Makes the buffer, in place of what may bear its name.
@@ -86,8 +112,17 @@ pub fn create_side_table(name: &str, columns: &str, options: &str) -> Result<()>
     Ok(())
 }
 
-/// Triggers that are missing or not ENABLE ALWAYS: (name, table, CREATE TRIGGER when it is missing).
-fn missing_triggers(source: Oid) -> Result<Vec<(String, String, Option<String>)>> {
+/// A trigger that is missing or not ENABLE ALWAYS.
+struct Lacking {
+    relation: Oid,
+    /// The relation, qualified and quoted.
+    table: String,
+    trigger: String,
+    /// CREATE TRIGGER when it is missing.
+    create: Option<String>,
+}
+
+fn missing_triggers(source: Oid) -> Result<Vec<Lacking>> {
     let (row, truncate) = (row_trigger(source), truncate_trigger(source));
     let rows = spi::run(
         include_str!("../../sql/queries/capture_triggers.sql"),
@@ -109,7 +144,7 @@ fn missing_triggers(source: Oid) -> Result<Vec<(String, String, Option<String>)>
                 sqltext::literal(&source.to_string())
             )
         });
-        found.push((name.clone(), table, create));
+        found.push(Lacking { relation: line.parse(3)?, table, trigger: name.clone(), create });
     }
     Ok(found)
 }

@@ -22,6 +22,9 @@ pub struct Usage {
     pub relies_on_primary_key: bool,
     /// Differential: fed by capture triggers.
     pub capture: bool,
+    /// Nothing is known of the command: new storage can be an `ALTER TYPE ... USING` that no event told of, or VACUUM FULL
+    /// of the whole database. Then the contents are in doubt, and the query is not.
+    pub unwitnessed: bool,
 }
 
 impl Usage {
@@ -116,8 +119,13 @@ fn effect(change: &Change, usage: &Usage) -> Effect {
         | Change::ColumnTypmodChanged { column, .. }
         | Change::ColumnDimensionsChanged { column, .. }
         | Change::ColumnTypeKindChanged { column, .. }
-        | Change::ColumnCollationChanged { column, .. }
-        | Change::ColumnRewritten { column } => {
+        | Change::ColumnCollationChanged { column, .. } => {
+            if_used(column.attnum, Effect::Suspend(Reason::ColumnTypeChanged))
+        }
+        Change::ColumnRewritten { column } if usage.unwitnessed => {
+            if_used(column.attnum, Effect::Reinitialize)
+        }
+        Change::ColumnRewritten { column } => {
             if_used(column.attnum, Effect::Suspend(Reason::ColumnTypeChanged))
         }
         Change::GenerationChanged { column, .. } => {

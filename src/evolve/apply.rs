@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 
 use crate::catalog::snapshots::Circumstance;
 use crate::catalog::stream_tables::{self, StreamTable};
+use crate::catalog::tasks::{Task, TaskKind};
 use crate::catalog::{dependencies, sources};
 use crate::cdc;
 use crate::drift::account::{Moment, Why};
 use crate::drift::{Usage, diff_retyped, judge, mark_created};
 use crate::error::Result;
 use crate::evolve::suspend;
+use crate::evolve::tasks::{self, now_or_later};
 use crate::lifecycle::bind::require_privileges;
 use crate::model::{Oid, Reason, Verdict};
 use crate::pg::guc::{SchemaSnapshots, schema_snapshots};
@@ -74,31 +76,69 @@ fn judge_users(
             whole_row: columns.contains(&0),
             relies_on_primary_key: false,
             capture: table.differential,
+            unwitnessed: known.is_none(),
         };
         match judge(&changes, &usage) {
             Verdict::Nothing => {}
-            Verdict::InPlace => reprint(&table)?,
-            Verdict::Reinitialize { detail } => reinitialize(&table, &detail)?,
-            Verdict::Suspend { reason, detail } => suspend::suspend(&table, reason, &detail)?,
+            Verdict::InPlace => reprint_soon(&table),
+            Verdict::Reinitialize { detail } => reinitialize_soon(&table, &detail),
+            Verdict::Suspend { reason, detail } => suspend::suspend_soon(&table, reason, &detail),
         }
     }
     Ok(())
 }
 
+fn task_of(table: &StreamTable, kind: TaskKind, detail: Option<&str>) -> Task {
+    Task { kind, relid: table.relid, reason: None, detail: detail.map(str::to_string) }
+}
+
+/// `reprint` inside somebody's command: now if that needs no waiting, or later.
+pub fn reprint_soon(table: &StreamTable) {
+    now_or_later(&task_of(table, TaskKind::Reprint, None), || reprint(table));
+}
+
+/// The stream table itself has another name, schema or owner: followed now if that needs no waiting, or later.
+pub fn rename_soon(table: &StreamTable) {
+    now_or_later(&task_of(table, TaskKind::Reprint, None), || {
+        if stream_tables::set_text(table.relid, &table.schema, &table.name, &table.query)? {
+            cache::definitions_changed()?;
+        }
+        suspend::refresh_hint(table)
+    });
+}
+
+/// `reinitialize` inside somebody's command: now if that needs no waiting, or before the next refresh.
+pub fn reinitialize_soon(table: &StreamTable, why: &str) {
+    now_or_later(&task_of(table, TaskKind::Reinitialize, Some(why)), || reinitialize(table, why));
+}
+
+/// Everything that is derived from the query is to be made anew, before the next refresh: that locks sources.
+pub fn rebind_later(table: &StreamTable, why: &str) {
+    reinitialize_soon(table, why);
+    tasks::later(&task_of(table, TaskKind::Rebind, Some(why)));
+}
+
+/// What the query of a suspended stream table needs may be there again: it is resolved before this command commits, or by
+/// the worker.
+pub fn resume_later(table: &StreamTable) {
+    tasks::later(&task_of(table, TaskKind::Resume, None));
+}
+
 /// Prints the query anew: a name in it changed, nothing else. Where something that it uses is gone, the old text stays:
 /// that is what is resolved again when it returns.
 pub fn reprint(table: &StreamTable) -> Result<()> {
-    let printed = subxact::run(|| {
+    let printed = subxact::look(|| {
         let text = print_tree(&table.tree)?;
         as_user(table.owner, Restriction::UserCode, || parse(&text))?;
         Ok(text)
     });
     let query = printed.unwrap_or_else(|_| table.query.clone());
-    stream_tables::set_text(table.relid, &table.schema, &table.name, &query)?;
+    if stream_tables::set_text(table.relid, &table.schema, &table.name, &query)? {
+        cache::definitions_changed()?;
+    }
     let mut table = table.clone();
     table.query = query;
-    suspend::refresh_hint(&table)?;
-    cache::definitions_changed()
+    suspend::refresh_hint(&table)
 }
 
 /// The picture of the stored query with its owner's rights.
@@ -151,7 +191,7 @@ pub fn unknown_author() -> Circumstance {
 pub fn source_dropped(source: Oid, name: &str) -> Result<()> {
     for table in stream_tables::users_of(relation_class(), source)? {
         let detail = format!("{name} was dropped.");
-        suspend::suspend(&table, Reason::SourceDropped, &detail)?;
+        suspend::suspend_soon(&table, Reason::SourceDropped, &detail);
     }
     Ok(())
 }

@@ -1,12 +1,11 @@
 //! Resolving a stored query again, by name: when a table came back, or by `resume_stream_table()`.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeSet;
-
-use crate::catalog::dependencies;
 use crate::catalog::stream_tables::{self, StreamTable};
 use crate::error::{Error, Result};
-use crate::evolve::suspend::resolve_and_resume;
+use crate::evolve::apply::resume_later;
+use crate::evolve::relation_class;
+use crate::evolve::touched::Concern;
 use crate::lifecycle::bind;
 use crate::model::{Oid, Reason, Status};
 use crate::pg::query::{analyse, parse};
@@ -52,38 +51,43 @@ fn table_columns(table: &StreamTable) -> Result<Vec<(Oid, i32)>> {
     rows.into_iter().map(|mut row| Ok((row.parse(0)?, row.parse(1)?))).collect()
 }
 
-/// Suspended stream tables that a later command may have cured.
-pub fn candidates() -> Result<Vec<StreamTable>> {
-    let curable = [Reason::SourceDropped, Reason::ColumnDropped, Reason::ObjectChanged];
-    Ok(stream_tables::all()?
-        .into_iter()
-        .filter(|t| {
-            t.status == Status::Suspended
-                && t.reason.as_deref().is_some_and(|r| curable.iter().any(|c| c.word() == r))
-        })
-        .collect())
+/// Derives everything from the stored query as it is: what it goes through changed, and it still holds.
+pub fn derive(table: &StreamTable) -> Result<()> {
+    let analysis = crate::evolve::apply::analyse_as_owner(table)?;
+    let parsed = crate::pg::query::Parsed {
+        text: crate::pg::query::print_tree(&table.tree)?,
+        tree: table.tree.clone(),
+        columns: analysis.columns.clone(),
+    };
+    bind::bind(table.relid, &parsed, &analysis, &table.columns, table.mode)
 }
 
-/// Tries each candidate that the command can have cured; those whose query does not resolve stay suspended.
-pub fn attempt(candidates: &[StreamTable], tag: &str, touched: &BTreeSet<Oid>) -> Result<()> {
+/// Suspended stream tables that a command can have cured: it gave something a name that is in their query, or changed a
+/// source of which they miss a column.
+pub fn candidates(concern: &Concern, changed: impl Iterator<Item = Oid>) -> Result<Vec<StreamTable>> {
+    let mut found = Vec::new();
+    for relid in &concern.cures {
+        found.extend(stream_tables::find(*relid)?.filter(|t| reason_of(t).is_some_and(Reason::is_curable)));
+    }
+    for source in changed {
+        let users = stream_tables::users_of(relation_class(), source)?;
+        found.extend(users.into_iter().filter(|t| reason_of(t) == Some(Reason::ColumnDropped)));
+    }
+    found.sort_by_key(|t| t.relid);
+    found.dedup_by_key(|t| t.relid);
+    Ok(found)
+}
+
+fn reason_of(table: &StreamTable) -> Option<Reason> {
+    table.reason.as_deref().and_then(Reason::from_word).filter(|_| table.status == Status::Suspended)
+}
+
+/// Leaves those to be resumed whose query resolves now. The command may have nothing to do with the others: they stay
+/// suspended, silently.
+pub fn attempt(candidates: &[StreamTable]) {
     for table in candidates {
-        let may = match table.reason.as_deref() {
-            Some(r) if r == Reason::ColumnDropped.word() => {
-                dependencies::source_columns(table.relid)?.keys().any(|s| touched.contains(s))
-            }
-            _ => tag.starts_with("CREATE") || tag.starts_with("ALTER") || tag.starts_with("SELECT INTO"),
-        };
-        if !may {
-            continue;
-        }
-        // The command may have nothing to do with it: then its query still does not resolve, silently.
-        let resolves = subxact::run(|| resolve_and_resume(table));
-        match resolves {
-            Ok(()) => report::notice(
-                &format!("stream table {} is active again", table.display()),
-                "reason=CURED: what its query needs is there again; contents are computed anew at the next refresh.",
-                "",
-            ),
+        match subxact::look(|| as_user(table.owner, Restriction::UserCode, || parse(&table.query))) {
+            Ok(_) => resume_later(table),
             Err(caught) => report::debug(&format!(
                 "stream table {} stays suspended: {}",
                 table.display(),
@@ -91,5 +95,4 @@ pub fn attempt(candidates: &[StreamTable], tag: &str, touched: &BTreeSet<Oid>) -
             )),
         }
     }
-    Ok(())
 }

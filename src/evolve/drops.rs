@@ -1,65 +1,61 @@
 //! Drops as they happen: what the dropped tables looked like is recorded, and what depended on them follows.
 #![forbid(unsafe_code)]
 
-use std::rc::Rc;
-
-use crate::catalog::{dependencies, stream_tables};
-use crate::cdc;
+use crate::catalog::tasks::{Task, TaskKind};
+use crate::catalog::{dependencies, sources, stream_tables};
 use crate::error::{Error, Result};
+use crate::evolve::tasks::now_or_later;
 use crate::evolve::{apply, suspend, types};
 use crate::lifecycle;
 use crate::model::{Oid, Reason};
-use crate::pg::cache::{self, Watch};
+use crate::pg::cache;
+use crate::pg::concern::{Dependant, Kind, dependants};
 use crate::pg::event::Command;
 use crate::pg::guc::{SchemaSnapshots, schema_snapshots, snapshot_timeout};
+use crate::pg::lock::without_waiting;
 use crate::pg::secctx::as_extension;
 use crate::pg::snapshot::{Side, statement_start};
 use crate::pg::spi::{self, Mode};
-use crate::pg::{binary_upgrade, report, subxact};
+use crate::pg::subxact::{self, Caught};
+use crate::pg::{binary_upgrade, report};
 use crate::snapshot::capture::{self, Subject};
 
 /// One dropped object.
-struct Dropped {
+pub(super) struct Dropped {
     class: Oid,
-    object: Oid,
+    pub object: Oid,
     is_table: bool,
     name: String,
+    /// A column of the object is gone, by a cascade, and not the object.
+    pub column: Option<String>,
 }
 
 /// Just after objects were dropped; for a snapshot of the command's start they are still there.
 pub fn on_sql_drop(command: &Command) -> Result<()> {
-    if binary_upgrade() {
+    if binary_upgrade() || !cache::installed() {
         return Ok(());
     }
     // Then our own drops need not be followed. Somebody else's event trigger may drop more when it hears of them.
     let own_work = cache::in_maintenance();
     let start = statement_start();
-    let recorded = subxact::run(|| {
-        as_extension(|| {
-            if !cache::installed()? {
-                return Ok(Vec::new());
-            }
-            cache::maintenance(|| {
-                let dropped = dropped_objects()?;
-                record_dropped(command, &dropped, start.map(Side::Before));
-                Ok(dropped)
-            })
-        })
-    });
-    if recorded.is_err() {
+    let found = subxact::run(dropped_objects)
+        .inspect(|dropped| record_dropped(command, dropped, start.map(Side::Before)));
+    if found.is_err() {
         capture::count_unknown();
     }
     // Apart from it: what follows may fail, the evidence must not go with it.
-    let followed = recorded.and_then(|dropped| {
-        if own_work || dropped.is_empty() {
+    let followed = found.and_then(|dropped| {
+        let concerned = if own_work { Vec::new() } else { concerned(&dropped).map_err(Caught::from)? };
+        if concerned.is_empty() {
             return Ok(());
         }
         subxact::run(|| {
             as_extension(|| {
-                cache::maintenance(|| {
-                    let watch = cache::watch(dependencies::load_watch)?;
-                    types::columns_dropped(&watch, &command.tag)?;
-                    follow_drop(&watch, &dropped)
+                without_waiting(|| {
+                    cache::maintenance(|| {
+                        types::columns_dropped(&concerned, &command.tag)?;
+                        follow_drop(&concerned)
+                    })
                 })
             })
         })
@@ -70,11 +66,29 @@ pub fn on_sql_drop(command: &Command) -> Result<()> {
     Ok(())
 }
 
+/// Those that a stream table depends on, or is, with how. Looks into indexes, and waits for nobody.
+fn concerned(dropped: &[Dropped]) -> Result<Vec<(&Dropped, Vec<Dependant>)>> {
+    let mut found = Vec::new();
+    for d in dropped {
+        let is_of = |x: &&Dependant| match x.kind {
+            Kind::Source | Kind::View | Kind::Object => x.class == d.class,
+            Kind::Itself => true,
+            Kind::Cure | Kind::Suspended => false,
+        };
+        let dependants: Vec<Dependant> = dependants(d.object)?.iter().filter(is_of).cloned().collect();
+        if !dependants.is_empty() {
+            found.push((d, dependants));
+        }
+    }
+    Ok(found)
+}
+
 fn dropped_objects() -> Result<Vec<Dropped>> {
     spi::run(
-        "SELECT classid, objid, object_type = 'table', object_identity \
+        "SELECT classid, objid, object_type = 'table', object_identity, \
+         CASE WHEN objsubid > 0 THEN address_names[pg_catalog.array_upper(address_names, 1)] END \
          FROM pg_catalog.pg_event_trigger_dropped_objects() \
-         WHERE objsubid = 0 AND NOT is_temporary AND object_type NOT IN ('index', 'trigger', 'table constraint', \
+         WHERE (objsubid = 0 OR object_type = 'table column' AND NOT original) AND NOT is_temporary AND object_type NOT IN ('index', 'trigger', 'table constraint', \
            'default value', 'toast table', 'rule', 'policy') \
          AND schema_name IS DISTINCT FROM 'pg_toast' AND schema_name IS DISTINCT FROM 'pgtrickle_internal'",
         &[],
@@ -82,7 +96,13 @@ fn dropped_objects() -> Result<Vec<Dropped>> {
     )?
     .into_iter()
     .map(|mut row| {
-        Ok(Dropped { class: row.parse(0)?, object: row.parse(1)?, is_table: row.bool(2)?, name: row.text(3)? })
+        Ok(Dropped {
+            class: row.parse(0)?,
+            object: row.parse(1)?,
+            is_table: row.bool(2)?,
+            name: row.text(3)?,
+            column: row.opt(4),
+        })
     })
     .collect()
 }
@@ -91,10 +111,29 @@ fn dropped_objects() -> Result<Vec<Dropped>> {
 fn record_dropped(command: &Command, dropped: &[Dropped], side: Option<Side>) {
     let setting = schema_snapshots();
     let subject = |d: &Dropped| Subject { oid: d.object, name: d.name.clone() };
-    let mut subjects: Vec<Subject> = dropped.iter().filter(|d| d.is_table).map(subject).collect();
+    let subjects: Vec<Subject> = dropped.iter().filter(|d| d.is_table).map(subject).collect();
     if setting == SchemaSnapshots::off || subjects.is_empty() {
         return;
     }
+    let recorded = subxact::run(|| {
+        as_extension(|| {
+            cache::maintenance(|| {
+                record_subjects(command, subjects, setting, side);
+                Ok(())
+            })
+        })
+    });
+    if recorded.is_err() {
+        capture::count_unknown();
+    }
+}
+
+fn record_subjects(
+    command: &Command,
+    mut subjects: Vec<Subject>,
+    setting: SchemaSnapshots,
+    side: Option<Side>,
+) {
     let by = capture::circumstance(Some(&command.tag), cache::is_own_command());
     let Some(side) = side else {
         let unknown = Error::Internal("the command has no snapshot of its start".into());
@@ -111,27 +150,32 @@ fn record_dropped(command: &Command, dropped: &[Dropped], side: Option<Side>) {
     capture::record_dropped(&subjects, side, &by);
 }
 
-fn follow_drop(watch: &Rc<Watch>, dropped: &[Dropped]) -> Result<()> {
-    let relation = apply::relation_class();
-    for d in dropped.iter().filter(|d| d.class == relation && watch.stream_tables.contains(&d.object)) {
-        lifecycle::forget(d.object)?;
+fn follow_drop(dropped: &[(&Dropped, Vec<Dependant>)]) -> Result<()> {
+    let dropped = || dropped.iter().filter(|(d, _)| d.column.is_none());
+    let is = |dependants: &[Dependant], kind| dependants.iter().any(|d| d.kind == kind);
+    let is_stream_table =
+        |d: &Dropped, by: &[Dependant]| d.class == apply::relation_class() && is(by, Kind::Itself);
+    for (d, _) in dropped().filter(|(d, by)| is_stream_table(d, by)) {
+        let task = Task { kind: TaskKind::Forget, relid: d.object, reason: None, detail: None };
+        now_or_later(&task, || lifecycle::forget(d.object));
     }
-    for d in dropped {
-        if d.class == relation
-            && watch.sources.contains_key(&d.object)
-            && !watch.stream_tables.contains(&d.object)
-        {
-            apply::source_dropped(d.object, &d.name)?;
-            cdc::drop_unused_buffer(d.object)?;
-            crate::catalog::sources::delete(d.object)?;
-        } else if (d.class == relation && watch.views.contains(&d.object))
-            || watch.objects.contains(&(d.class, d.object))
-        {
+    for (d, by) in dropped().filter(|(d, by)| !is_stream_table(d, by)) {
+        if is(by, Kind::Source) {
+            follow_source(d)?;
+        }
+        if is(by, Kind::View) || is(by, Kind::Object) {
             for table in stream_tables::users_of(d.class, d.object)? {
                 let detail = format!("{}, which its query uses, was dropped.", d.name);
-                suspend::suspend(&table, Reason::ObjectChanged, &detail)?;
+                suspend::suspend_soon(&table, Reason::ObjectChanged, &detail);
             }
         }
     }
     Ok(())
+}
+
+/// A source is gone, and its triggers with it; its buffer is left to be dropped.
+fn follow_source(d: &Dropped) -> Result<()> {
+    apply::source_dropped(d.object, &d.name)?;
+    sources::delete(d.object)?;
+    suspend::release(d.object)
 }

@@ -3,19 +3,22 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
-use std::rc::Rc;
 
 use crate::catalog::snapshots::Circumstance;
-use crate::catalog::{dependencies, stream_tables};
+use crate::catalog::tasks::{Task, TaskKind};
+use crate::catalog::{sources, stream_tables};
 use crate::drift::account::{Moment, Why};
 use crate::error::{Error, Result};
 use crate::evolve::apply::{self, Known};
+use crate::evolve::tasks::now_or_later;
+use crate::evolve::touched::{self, Concern};
 use crate::evolve::{cure, suspend};
-use crate::lifecycle;
 use crate::model::{Oid, Reason};
-use crate::pg::cache::{self, Watch};
+use crate::pg::cache;
 use crate::pg::event::Command;
 use crate::pg::guc::{SchemaSnapshots, schema_snapshots};
+use crate::pg::lock::without_waiting;
+use crate::pg::relation::view_definition;
 use crate::pg::secctx::as_extension;
 use crate::pg::snapshot::{Side, statement_start, with_side};
 use crate::pg::spi::{self, Mode};
@@ -25,32 +28,23 @@ use crate::snapshot::shape::TableShape;
 use crate::snapshot::{read_shapes, shape_now};
 use crate::sqltext;
 
-/// Commands on objects other than relations that a query may use.
-const OBJECT_TAGS: &[&str] = &[
-    "FUNCTION",
-    "PROCEDURE",
-    "ROUTINE",
-    "AGGREGATE",
-    "OPERATOR",
-    "TYPE",
-    "DOMAIN",
-    "CAST",
-    "COLLATION",
-    "VIEW",
-];
-
 /// After any DDL command.
 pub fn on_ddl_end(command: &Command) -> Result<()> {
-    if cache::in_maintenance() || binary_upgrade() {
+    if cache::in_maintenance() || binary_upgrade() || !cache::installed() {
         return Ok(());
     }
     let start = statement_start();
-    if nothing_to_do(command) {
-        return Ok(());
-    }
+    let concern = match touched::by_command(command, start) {
+        Ok(concern) if concern.is_empty() => return Ok(()),
+        Ok(concern) => concern,
+        Err(error) => {
+            report::degraded("pgtrickle: a schema change was not followed", &error.into());
+            return Ok(());
+        }
+    };
     let mut refused = None;
     let outcome = subxact::run(|| {
-        judge_command(command, start).inspect_err(|error| {
+        judge_command(command, &concern, start).inspect_err(|error| {
             if matches!(error, Error::ProtectedObject { .. }) {
                 refused = Some(error.clone());
             }
@@ -66,36 +60,72 @@ pub fn on_ddl_end(command: &Command) -> Result<()> {
     }
 }
 
-fn judge_command(command: &Command, start: Option<u32>) -> Result<()> {
+fn judge_command(command: &Command, concern: &Concern, start: Option<u32>) -> Result<()> {
     as_extension(|| {
-        if !cache::installed()? {
-            return Ok(());
-        }
-        let watch = cache::watch(dependencies::load_watch)?;
-        let mut dirty = cache::take_dirty(&watch);
-        if command.tag == "ALTER SCHEMA" {
-            // Names of all tables in it, without a change in any of their rows.
-            dirty = watch.sources.keys().chain(&watch.views).chain(&watch.stream_tables).copied().collect();
-        }
-        protect(command, &watch, &dirty, start)?;
-        cache::maintenance(|| follow(command, &watch, &dirty, start))
+        without_waiting(|| {
+            let changed = Changes::read(concern, start)?;
+            protect(command, &changed)?;
+            cache::maintenance(|| follow(command, concern, &changed))
+        })
     })
 }
 
-/// The common case, decided without touching a catalog.
-fn nothing_to_do(command: &Command) -> bool {
-    let Some(watch) = cache::fresh_watch() else { return false };
-    if watch.curable || command.tag == "ALTER SCHEMA" {
-        return false;
-    }
-    if !watch.objects.is_empty() && OBJECT_TAGS.iter().any(|t| command.tag.contains(t)) {
-        return false;
-    }
-    !cache::any_dirty(&watch)
+/// What the command did to relations: they as they were before it and as they are now. What others have changed meanwhile
+/// is the same on both sides.
+#[derive(Default)]
+struct Changes {
+    start: Option<u32>,
+    sources: Vec<(Option<TableShape>, TableShape)>,
+    stream_tables: Vec<(TableShape, TableShape)>,
+    /// View, and whether its definition is another one: if not, its name or those of its columns.
+    views: Vec<(Oid, bool)>,
 }
 
-/// Runs one part of the work; its error becomes a WARNING and leaves the other parts alone. What was concerned is
-/// checked by the safety net before its next refresh.
+impl Changes {
+    /// Of a command in several transactions only sources are looked at, as they are now.
+    fn read(concern: &Concern, start: Option<u32>) -> Result<Changes> {
+        let mut changes = Changes { start, ..Changes::default() };
+        let all: BTreeSet<Oid> =
+            concern.sources.iter().chain(&concern.stream_tables).chain(&concern.views).copied().collect();
+        let all: Vec<Oid> = all.into_iter().collect();
+        let mut before = match start {
+            Some(start) => read_shapes(&all, Side::Before(start))?,
+            None => Default::default(),
+        };
+        let mut after = read_shapes(&all, Side::After)?;
+        for view in &concern.views {
+            let Some(start) = start else { break };
+            let redefined =
+                view_definition(*view, Side::Before(start))? != view_definition(*view, Side::After)?;
+            if redefined || renamed(before.get(view), after.get(view)) {
+                changes.views.push((*view, redefined));
+            }
+        }
+        for oid in all {
+            let (before, Some(after)) = (before.remove(&oid), after.remove(&oid)) else { continue };
+            // All of them: triggers and rules on a stream table are no part of its shape.
+            if let (Some(before), true) = (&before, concern.stream_tables.contains(&oid)) {
+                changes.stream_tables.push((before.clone(), after.clone()));
+            }
+            let differs = before.as_ref().is_none_or(|before| !before.is_same(&after));
+            if differs && concern.sources.contains(&oid) {
+                changes.sources.push((before, after));
+            }
+        }
+        Ok(changes)
+    }
+}
+
+/// Is anything of it called differently?
+fn renamed(before: Option<&TableShape>, after: Option<&TableShape>) -> bool {
+    let names = |shape: &TableShape| {
+        let columns: Vec<_> = shape.columns.iter().map(|c| (c.attnum, c.name.clone())).collect();
+        (shape.schema.clone(), shape.name.clone(), columns)
+    };
+    before.map(names) != after.map(names)
+}
+
+/// Runs one part of the work; its error becomes a WARNING and leaves the other parts alone.
 fn guarded(what: &str, f: impl FnOnce() -> Result<()>) {
     if let Err(caught) = subxact::run(|| cache::maintenance(f)) {
         report::degraded(&format!("pgtrickle: {what}"), &caught);
@@ -104,19 +134,15 @@ fn guarded(what: &str, f: impl FnOnce() -> Result<()>) {
 
 /// Columns of a stream table are its query's: DDL that changes them is refused. No DROP names a column: one that went with a
 /// type was told of when it went, and one that became text to let go of a type is our doing.
-fn protect(command: &Command, watch: &Rc<Watch>, dirty: &[Oid], start: Option<u32>) -> Result<()> {
-    let touched: Vec<Oid> = dirty.iter().copied().filter(|o| watch.stream_tables.contains(o)).collect();
-    let Some(start) = start.filter(|_| !touched.is_empty()) else { return Ok(()) };
-    let before = read_shapes(&touched, Side::Before(start))?;
-    let after = read_shapes(&touched, Side::After)?;
-    for (oid, after) in &after {
+fn protect(command: &Command, changed: &Changes) -> Result<()> {
+    let Some(start) = changed.start else { return Ok(()) };
+    for (before, after) in &changed.stream_tables {
         let columns = |s: &TableShape| {
             s.columns
                 .iter()
                 .map(|c| (c.attnum, c.name.clone(), c.type_oid, c.typmod, c.generated.clone()))
                 .collect::<Vec<_>>()
         };
-        let Some(before) = before.get(oid) else { continue };
         let name = sqltext::regclass_literal(&after.display_name());
         if !command.tag.starts_with("DROP ") && columns(before) != columns(after) {
             return Err(Error::ProtectedObject {
@@ -127,8 +153,9 @@ fn protect(command: &Command, watch: &Rc<Watch>, dirty: &[Oid], start: Option<u3
             });
         }
         // One that was there before is not this command's doing, which may be an event trigger's amid our own commands.
-        let fault = stream_tables::trigger_fault(*oid, Mode::Fresh)?;
-        let before_it = with_side(Side::Before(start), || stream_tables::trigger_fault(*oid, Mode::Read))?;
+        let fault = stream_tables::trigger_fault(after.oid, Mode::Fresh)?;
+        let before_it =
+            with_side(Side::Before(start), || stream_tables::trigger_fault(after.oid, Mode::Read))?;
         if let Some(what) = fault.filter(|_| before_it.is_none()) {
             return Err(Error::ProtectedObject {
                 what: format!(
@@ -152,38 +179,38 @@ fn protect(command: &Command, watch: &Rc<Watch>, dirty: &[Oid], start: Option<u3
 }
 
 /// Judges all that changed.
-fn follow(command: &Command, watch: &Rc<Watch>, dirty: &[Oid], start: Option<u32>) -> Result<()> {
-    let candidates = if watch.curable { cure::candidates()? } else { Vec::new() };
-    let sources: BTreeSet<Oid> =
-        dirty.iter().filter_map(|o| watch.sources.get(o)).flatten().copied().collect();
-    if !watch.objects.is_empty() && OBJECT_TAGS.iter().any(|t| command.tag.contains(t)) {
-        guarded("a changed function or type was not followed", || follow_objects(command, watch));
+fn follow(command: &Command, concern: &Concern, changed: &Changes) -> Result<()> {
+    // Before what follows can suspend more.
+    let candidates = cure::candidates(concern, changed.sources.iter().map(|(_, after)| after.oid))?;
+    for (class, object, name) in &concern.objects {
+        guarded("a changed function or type was not followed", || {
+            follow_object(command, *class, *object, name)
+        });
     }
-    guarded("a changed source was not followed", || follow_sources(command, &sources, start));
-    for view in dirty.iter().filter(|o| watch.views.contains(o)) {
-        guarded("a changed view was not followed", || follow_view(*view, &command.tag));
+    if !changed.sources.is_empty() {
+        guarded("a changed source was not followed", || follow_sources(command, changed));
     }
-    for table in dirty.iter().filter(|o| watch.stream_tables.contains(o)) {
-        guarded("a changed stream table was not followed", || follow_stream_table(*table));
+    for (view, redefined) in &changed.views {
+        guarded("a changed view was not followed", || follow_view(*view, *redefined));
     }
-    cure::attempt(&candidates, &command.tag, &sources)
+    for (_, after) in changed.stream_tables.iter().filter(|(before, after)| !before.is_same(after)) {
+        guarded("a changed stream table was not followed", || follow_stream_table(after.oid));
+    }
+    cure::attempt(&candidates);
+    Ok(())
 }
 
-fn follow_sources(command: &Command, sources: &BTreeSet<Oid>, start: Option<u32>) -> Result<()> {
-    let oids: Vec<Oid> = sources.iter().copied().collect();
-    let before = match start {
-        Some(start) => read_shapes(&oids, Side::Before(start))?,
-        None => Default::default(),
-    };
+fn follow_sources(command: &Command, changed: &Changes) -> Result<()> {
     let created = if command.tag == "CREATE TABLE" { created_relations()? } else { BTreeSet::new() };
     let known = Known { retyped: &command.retyped, created: &created };
     // One for all: what takes too long for one source is not tried again for the next.
     let by = capture::circumstance(Some(&command.tag), false);
-    for (oid, after) in &read_shapes(&oids, Side::After)? {
-        let recorded = crate::catalog::sources::fingerprint(*oid)?;
+    for (before, after) in &changed.sources {
+        let recorded = sources::fingerprint(after.oid)?;
         if recorded.as_deref() != Some(after.fingerprint()?.as_str()) {
-            let missed = if recorded.is_some() { crate::catalog::sources::shape(*oid)? } else { None };
-            let source = Changed { missed: missed.as_ref(), before: before.get(oid), after, start };
+            let missed = if recorded.is_some() { sources::shape(after.oid)? } else { None };
+            let source =
+                Changed { missed: missed.as_ref(), before: before.as_ref(), after, start: changed.start };
             follow_source(&source, &known, &by)?;
         }
     }
@@ -206,9 +233,10 @@ fn follow_source(source: &Changed, known: &Known, by: &Circumstance) -> Result<(
         capture::record(before, Side::Before(start), Why::Change, Moment::Before, by);
     }
     let mut settled = None;
-    guarded("a changed source was not followed", || {
+    let check = Task { kind: TaskKind::Check, relid: source.after.oid, reason: None, detail: None };
+    now_or_later(&check, || {
         judge_source(source, known)?;
-        crate::catalog::sources::record(source.after.oid, source.after)?;
+        sources::record(source.after.oid, source.after)?;
         apply::sync_capture(source.after.oid)?;
         // A partition that is new got its own TRUNCATE trigger: with it, it is what the next command finds. What else is
         // repaired is not the command's doing.
@@ -251,25 +279,17 @@ fn created_relations() -> Result<BTreeSet<Oid>> {
 }
 
 /// A view that queries go through: its definition, or just its name.
-fn follow_view(view: Oid, tag: &str) -> Result<()> {
+fn follow_view(view: Oid, redefined: bool) -> Result<()> {
     for table in stream_tables::users_of(apply::relation_class(), view)? {
-        if tag == "CREATE VIEW" {
-            match subxact::run(|| apply::analyse_as_owner(&table)) {
-                Ok(analysis) => {
-                    let columns = table.columns.clone();
-                    let parsed = crate::pg::query::Parsed {
-                        text: crate::pg::query::print_tree(&table.tree)?,
-                        tree: table.tree.clone(),
-                        columns: analysis.columns.clone(),
-                    };
-                    lifecycle::bind::bind(table.relid, &parsed, &analysis, &columns, table.mode)?;
-                }
-                Err(caught) => {
-                    suspend::suspend(&table, Reason::ObjectChanged, &format!("{}.", caught.message))?
-                }
+        if !redefined {
+            apply::reprint_soon(&table);
+            continue;
+        }
+        match subxact::look(|| apply::analyse_as_owner(&table)) {
+            Ok(_) => apply::rebind_later(&table, "a view that its query uses was replaced"),
+            Err(caught) => {
+                suspend::suspend_soon(&table, Reason::ObjectChanged, &format!("{}.", caught.message));
             }
-        } else {
-            apply::reprint(&table)?;
         }
     }
     Ok(())
@@ -277,39 +297,27 @@ fn follow_view(view: Oid, tag: &str) -> Result<()> {
 
 /// Renamed, moved or given to another owner.
 fn follow_stream_table(relid: Oid) -> Result<()> {
-    let Some(table) = stream_tables::find(relid)? else { return Ok(()) };
-    stream_tables::set_text(relid, &table.schema, &table.name, &table.query)?;
-    suspend::refresh_hint(&table)?;
-    cache::definitions_changed()
+    if let Some(table) = stream_tables::find(relid)? {
+        apply::rename_soon(&table);
+    }
+    Ok(())
 }
 
-/// Functions, operators, types that a query uses.
-fn follow_objects(command: &Command, watch: &Rc<Watch>) -> Result<()> {
-    let rows = spi::run(
-        "SELECT classid, objid, coalesce(object_identity, '') FROM pg_catalog.pg_event_trigger_ddl_commands()",
-        &[],
-        Mode::Fresh,
-    )?;
-    for mut row in rows {
-        let (class, object) = (row.parse(0)?, row.parse(1)?);
-        if !watch.objects.contains(&(class, object)) {
-            continue;
-        }
-        let name = row.text(2)?;
-        for table in stream_tables::users_of(class, object)? {
-            if command.tag.contains("FUNCTION") {
-                // The same oid with another body: what it makes of the rows may differ, the rows don't.
-                match subxact::run(|| apply::analyse_as_owner(&table)) {
-                    Ok(_) => apply::reinitialize(&table, &format!("function {name} was changed"))?,
-                    Err(caught) => {
-                        suspend::suspend(&table, Reason::ObjectChanged, &format!("{}.", caught.message))?
-                    }
+/// A function, operator or type that a query uses.
+fn follow_object(command: &Command, class: Oid, object: Oid, name: &str) -> Result<()> {
+    for table in stream_tables::users_of(class, object)? {
+        if command.tag.contains("FUNCTION") {
+            // The same oid with another body: what it makes of the rows may differ, the rows don't.
+            match subxact::look(|| apply::analyse_as_owner(&table)) {
+                Ok(_) => apply::reinitialize_soon(&table, &format!("function {name} was changed")),
+                Err(caught) => {
+                    suspend::suspend_soon(&table, Reason::ObjectChanged, &format!("{}.", caught.message));
                 }
-                apply::reprint(&table)?;
-            } else {
-                let detail = format!("{name}, which its query uses, was changed by {}.", command.tag);
-                suspend::suspend(&table, Reason::Unclassified, &detail)?;
             }
+            apply::reprint_soon(&table);
+        } else {
+            let detail = format!("{name}, which its query uses, was changed by {}.", command.tag);
+            suspend::suspend_soon(&table, Reason::Unclassified, &detail);
         }
     }
     Ok(())

@@ -4,9 +4,10 @@
 use crate::catalog::dependencies;
 use crate::catalog::history::{self, Event};
 use crate::catalog::stream_tables::{self, StreamTable};
-use crate::cdc;
+use crate::catalog::tasks::{self, Task, TaskKind};
 use crate::error::{Error, Result};
 use crate::evolve::apply::relation_class;
+use crate::evolve::tasks::now_or_later;
 use crate::model::{Oid, Reason, Status};
 use crate::monitor::alert;
 use crate::pg::query::{parse, print_tree, without_changed_columns};
@@ -49,6 +50,10 @@ pub fn suspend(table: &StreamTable, reason: Reason, detail: &str) -> Result<()> 
             &hint,
         );
     }
+    dependencies::mark_suspended(table.relid)?;
+    if reason.is_curable() {
+        dependencies::await_names(table.relid, &table.query)?;
+    }
     release_buffers(table.relid)?;
     for above in stream_tables::users_of(relation_class(), table.relid)? {
         let detail = format!("stream table {} below it is suspended.", table.display());
@@ -57,11 +62,31 @@ pub fn suspend(table: &StreamTable, reason: Reason, detail: &str) -> Result<()> 
     Ok(())
 }
 
+/// Buffers that nobody reads any more are left to be dropped: writers of other sources have nothing to do with this command.
 fn release_buffers(relid: Oid) -> Result<()> {
     for source in dependencies::source_columns(relid)?.into_keys() {
-        cdc::drop_unused_buffer(source)?;
+        release(source)?;
     }
     Ok(())
+}
+
+/// Leaves capture of a source to be taken away as far as nobody needs it.
+pub fn release(source: Oid) -> Result<()> {
+    if dependencies::captured_columns(source)?.is_none() {
+        tasks::add(&Task { kind: TaskKind::Capture, relid: source, reason: None, detail: None })?;
+    }
+    Ok(())
+}
+
+/// `suspend` inside somebody's command: now if that needs no waiting, or before the next refresh.
+pub fn suspend_soon(table: &StreamTable, reason: Reason, detail: &str) {
+    let task = Task {
+        kind: TaskKind::Suspend,
+        relid: table.relid,
+        reason: Some(reason.word().into()),
+        detail: Some(detail.into()),
+    };
+    now_or_later(&task, || suspend(table, reason, detail));
 }
 
 /// The next call to type. A query in it was analysed with the owner's rights just now, so it runs.
@@ -89,15 +114,15 @@ fn hint(table: &StreamTable, reason: Reason) -> Result<String> {
 /// The stored query if it still runs, else the one without the columns that are gone, if that does; with a remark.
 fn runnable_query(table: &StreamTable) -> Result<Option<(String, &'static str)>> {
     let runs =
-        |query: &str| subxact::run(|| as_user(table.owner, Restriction::UserCode, || parse(query))).is_ok();
+        |query: &str| subxact::look(|| as_user(table.owner, Restriction::UserCode, || parse(query))).is_ok();
     // Printing a column that is gone gives a text that can't run, or worse, one that can.
     if !misses_columns(table.relid)? {
-        let printed = subxact::run(|| print_tree(&table.tree)).unwrap_or_else(|_| table.query.clone());
+        let printed = subxact::look(|| print_tree(&table.tree)).unwrap_or_else(|_| table.query.clone());
         if runs(&printed) {
             return Ok(Some((printed, "")));
         }
     }
-    let without = subxact::run(|| without_changed_columns(&table.tree)).ok();
+    let without = subxact::look(|| without_changed_columns(&table.tree)).ok();
     Ok(without
         .filter(|query| runs(query))
         .map(|query| (query, " -- The query without what is gone: check that it still says what you mean.")))

@@ -3,18 +3,18 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
-use crate::catalog::dependencies;
 use crate::catalog::history::{self, Event};
 use crate::catalog::stream_tables::{self, StreamTable};
 use crate::error::{Error, Result};
 use crate::evolve::apply::relation_class;
+use crate::evolve::drops::Dropped;
 use crate::evolve::query::indexes_on;
 use crate::evolve::suspend;
 use crate::lifecycle::bind;
 use crate::model::{Oid, Reason, Status};
-use crate::pg::cache::{self, Watch};
+use crate::pg::cache;
+use crate::pg::concern::{Dependant, Kind, any_suspended};
 use crate::pg::drop_command::Object;
 use crate::pg::lock::{LockMode, lock_relation};
 use crate::pg::secctx::{Restriction, as_extension, as_user, current_user};
@@ -25,12 +25,15 @@ use crate::sqltext;
 /// Objects that a sentence names at most.
 const NAMED: usize = 3;
 
-/// Suspends the stream tables of which a cascade has just dropped columns. Inside the event `sql_drop`.
-pub fn columns_dropped(watch: &Rc<Watch>, tag: &str) -> Result<()> {
-    if watch.stream_tables.is_empty() {
-        return Ok(());
+/// Suspends the stream tables of which a cascade has just dropped columns. Inside the event `sql_drop`. A column that the
+/// command itself names is refused later.
+pub fn columns_dropped(dropped: &[(&Dropped, Vec<Dependant>)], tag: &str) -> Result<()> {
+    let mut lost: BTreeMap<Oid, Vec<String>> = BTreeMap::new();
+    for (column, by) in dropped {
+        if let (Some(name), true) = (&column.column, by.iter().any(|d| d.kind == Kind::Itself)) {
+            lost.entry(column.object).or_default().push(name.clone());
+        }
     }
-    let lost = dropped_columns(watch)?;
     if lost.is_empty() {
         return Ok(());
     }
@@ -38,27 +41,9 @@ pub fn columns_dropped(watch: &Rc<Watch>, tag: &str) -> Result<()> {
     for (relid, columns) in lost {
         let Some(table) = stream_tables::find(relid)? else { continue };
         let detail = format!("{tag} dropped {cause}, and with it {} of the stream table.", listed(&columns));
-        suspend::suspend(&table, Reason::OutputColumnDropped, &detail)?;
+        suspend::suspend_soon(&table, Reason::OutputColumnDropped, &detail);
     }
     Ok(())
-}
-
-/// Columns that went by a cascade, by stream table. A column that the command itself names is refused later.
-fn dropped_columns(watch: &Watch) -> Result<BTreeMap<Oid, Vec<String>>> {
-    let mut lost: BTreeMap<Oid, Vec<String>> = BTreeMap::new();
-    for mut row in spi::run(
-        "SELECT objid, address_names[pg_catalog.array_upper(address_names, 1)] \
-         FROM pg_catalog.pg_event_trigger_dropped_objects() \
-         WHERE object_type = 'table column' AND NOT original ORDER BY objid, objsubid",
-        &[],
-        Mode::Fresh,
-    )? {
-        let relid: Oid = row.parse(0)?;
-        if watch.stream_tables.contains(&relid) {
-            lost.entry(relid).or_default().push(row.text(1)?);
-        }
-    }
-    Ok(lost)
 }
 
 /// What the command named, in words.
@@ -87,7 +72,11 @@ fn listed(columns: &[String]) -> String {
 /// Before a DROP of types, collations or extensions without CASCADE. Never an error to the user: where nothing can be done,
 /// PostgreSQL says by itself what depends on them. `named` finds what the command names.
 pub fn on_drop_start(named: impl FnOnce() -> Result<Vec<Object>>) -> Result<()> {
-    if cache::in_maintenance() || binary_upgrade() || cache::fresh_watch().is_some_and(|w| !w.suspended) {
+    if cache::in_maintenance() || binary_upgrade() || !cache::installed() {
+        return Ok(());
+    }
+    // Where it can't be told, nothing is done.
+    if !any_suspended().unwrap_or(false) {
         return Ok(());
     }
     let user = current_user();
@@ -96,14 +85,7 @@ pub fn on_drop_start(named: impl FnOnce() -> Result<Vec<Object>>) -> Result<()> 
     if objects.is_empty() {
         return Ok(());
     }
-    let outcome = subxact::run(|| {
-        as_extension(|| {
-            if !cache::installed()? || !cache::watch(dependencies::load_watch)?.suspended {
-                return Ok(());
-            }
-            cache::maintenance(|| let_go(user, &objects))
-        })
-    });
+    let outcome = subxact::run(|| as_extension(|| cache::maintenance(|| let_go(user, &objects))));
     if let Err(caught) = outcome {
         report::degraded("pgtrickle: a suspended stream table could not let go of what is dropped", &caught);
     }

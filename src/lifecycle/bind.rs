@@ -6,13 +6,16 @@ use std::collections::BTreeSet;
 
 use crate::catalog::dependencies;
 use crate::catalog::stream_tables::{self, Definition, StreamTable};
+use crate::catalog::tasks;
 use crate::cdc;
 use crate::drift::account::{Moment, Why};
 use crate::dvm::support::Unsupported;
 use crate::error::{Error, Result};
 use crate::evolve::apply::{judge_missed, record, sync_capture};
+use crate::evolve::release;
 use crate::model::{Oid, RefreshMode, Status};
 use crate::pg::cache;
+use crate::pg::lock::{LockMode, lock_tables};
 use crate::pg::query::{Analysis, Parsed};
 use crate::pg::snapshot::Side;
 use crate::pg::spi::{self, Arg, Mode};
@@ -65,10 +68,16 @@ pub fn bind(
     let definition = Definition { parsed, analysis, columns, differential, full_reasons: &full_reasons };
     stream_tables::set_query(relid, &definition)?;
     dependencies::replace(relid, &analysis.uses)?;
+    // What was to be done about the old query is done with it.
+    tasks::forget(relid)?;
     let new = analysis.sources();
-    for source in old.union(&new) {
+    lock_sources(&new)?;
+    for source in &new {
         judge_missed(*source, relid)?;
         sync_capture(*source)?;
+    }
+    for source in old.difference(&new) {
+        release(*source)?;
     }
     let Some(table) = stream_tables::find(relid)? else {
         return Err(Error::Internal(format!("stream table {relid} has no catalog row")));
@@ -89,6 +98,15 @@ pub fn bind(
         create_row_index(&table, op)?;
     }
     cache::definitions_changed()
+}
+
+/// All sources whose capture lacks something, at once: nobody is to wait for one of them while another is waited for.
+fn lock_sources(sources: &BTreeSet<Oid>) -> Result<()> {
+    let mut tables = BTreeSet::new();
+    for source in sources {
+        tables.extend(cdc::to_install(*source)?);
+    }
+    lock_tables(&tables.into_iter().collect::<Vec<_>>(), LockMode::ShareRowExclusive)
 }
 
 /// Has no other stream table read this source?

@@ -3,9 +3,9 @@
 
 use crate::catalog::dependencies;
 use crate::catalog::stream_tables::{self, StreamTable};
+use crate::catalog::tasks;
 use crate::error::{Error, Result};
-use crate::evolve::apply::sync_capture;
-use crate::evolve::relation_class;
+use crate::evolve::{relation_class, release};
 use crate::lifecycle::run_as_caller;
 use crate::model::Oid;
 use crate::pg::cache;
@@ -48,9 +48,10 @@ pub fn forget(relid: Oid) -> Result<()> {
         stream_tables::delete(relid)?;
         drop_state(relid)?;
         for source in sources.into_keys() {
-            sync_capture(source)?;
+            release(source)?;
         }
         crate::refresh::forget(relid);
+        tasks::forget(relid)?;
         cache::definitions_changed()
     })
 }

@@ -23,8 +23,15 @@ use crate::pg::secctx::{PINNED, Restriction, as_extension, as_user, with_setting
 pub fn locked<T>(relid: Oid, f: impl FnOnce(&StreamTable) -> Result<T>) -> Result<T> {
     as_extension(|| {
         lock_ours(Ours::StreamTable(relid), true)?;
-        let table = stream_tables::find(relid)?
-            .ok_or_else(|| Error::NotAStreamTable { name: format!("relation {relid}") })?;
+        let find = || {
+            stream_tables::find(relid)?
+                .ok_or_else(|| Error::NotAStreamTable { name: format!("relation {relid}") })
+        };
+        let mut table = find()?;
+        if table.has_tasks {
+            cache::maintenance(|| crate::evolve::tasks::run_for(relid))?;
+            table = find()?;
+        }
         cache::maintenance(|| f(&table))
     })
 }

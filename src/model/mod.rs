@@ -57,6 +57,11 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Can what is missing come back by a name? (A column that is missing comes back on its table.)
+    pub fn is_curable(self) -> bool {
+        matches!(self, Reason::SourceDropped | Reason::ObjectChanged)
+    }
+
     /// All reasons.
     pub const ALL: [Reason; 12] = [
         Reason::ColumnDropped,

@@ -1,11 +1,12 @@
-//! NOTIFY on `pg_trickle_alert`.
+//! What is notified on `pg_trickle_alert`. It is written down with what happened, and sent by the worker, or just before the
+//! transaction commits where none runs: a transaction that notifies can't be prepared.
 #![forbid(unsafe_code)]
 
 use serde::Serialize;
 
+use crate::catalog::tasks;
 use crate::error::{Error, Result};
 use crate::model::Reason;
-use crate::pg::spi::{self, Arg, Mode};
 
 /// Payload, as JSON.
 #[derive(Serialize)]
@@ -21,7 +22,7 @@ pub struct Alert<'a> {
 /// pg_notify takes less than 8000 bytes.
 const MAX_PAYLOAD: usize = 7900;
 
-/// Sends at commit. A payload that is too long, or that quotes the error of a query, goes without what the catalog has as
+/// Leaves it to be sent. A payload that is too long, or that quotes the error of a query, goes without what the catalog has as
 /// well: every role of the database may listen, and errors quote rows.
 pub fn send(alert: &Alert) -> Result<()> {
     let json = |a: &Alert| serde_json::to_string(a).map_err(|e| Error::Internal(format!("alert: {e}")));
@@ -33,6 +34,5 @@ pub fn send(alert: &Alert) -> Result<()> {
             ..*alert
         })?;
     }
-    spi::run("SELECT pg_catalog.pg_notify('pg_trickle_alert', $1)", &[Arg::Text(&text)], Mode::Fresh)?;
-    Ok(())
+    tasks::add_alert(&text)
 }

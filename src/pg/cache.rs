@@ -1,12 +1,11 @@
-//! What this backend knows between statements: the watched relations, which of them changed, the epoch of its own
-//! buffered rows, and where it does work of its own.
+//! What this backend knows between statements: which relations changed, the version of all definitions, the epoch of its
+//! own buffered rows, and where it does work of its own.
 //!
 //! PostgreSQL tells every backend which relations' catalog rows changed (relcache invalidation), by oid. The event
-//! triggers ask only about those: unrelated DDL costs one hash look-up.
+//! triggers ask `pg/concern.rs` about those alone; whether the running command changed them is told by the catalogs.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::rc::Rc;
+use std::collections::HashSet;
 
 use pgrx::pg_guard;
 use pgrx::pg_sys;
@@ -14,43 +13,28 @@ use pgrx::pg_sys;
 use crate::error::{Error, Result};
 use crate::model::Oid;
 use crate::pg::foreign;
+use crate::pg::names::{self, own_relation};
 use crate::pg::shmem;
-use crate::pg::spi::{self, Mode};
 
-/// Relations and objects that stream tables depend on.
-#[derive(Debug, Default)]
-pub struct Watch {
-    /// Member of a source's partition tree (or the source itself) → the sources.
-    pub sources: HashMap<Oid, BTreeSet<Oid>>,
-    pub views: HashSet<Oid>,
-    pub stream_tables: HashSet<Oid>,
-    /// Functions, types and the like: (class oid, object oid).
-    pub objects: HashSet<(Oid, Oid)>,
-    /// Some stream table is suspended for something that may come back.
-    pub curable: bool,
-    /// Some stream table is suspended.
-    pub suspended: bool,
-}
-
-impl Watch {
-    fn relation(&self, oid: Oid) -> bool {
-        self.sources.contains_key(&oid) || self.views.contains(&oid) || self.stream_tables.contains(&oid)
-    }
-}
-
-struct Installed {
-    /// Oid of the catalog table whose invalidation means that this picture is stale.
-    catalog: Oid,
-    owner: Oid,
-    watch: Option<Rc<Watch>>,
+/// Relations whose catalog rows may have changed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Touched {
+    These(Vec<Oid>),
+    /// Too many to tell, or PostgreSQL has lost count.
+    Unknown,
 }
 
 thread_local! {
-    static INSTALLED: RefCell<Option<Installed>> = const { RefCell::new(None) };
+    /// Oid of the catalog table whose invalidation means that definitions changed; 0 while it is not known.
     static CATALOG: Cell<Oid> = const { Cell::new(0) };
-    /// Invalidated relations since the last look; None means "could be any".
+    /// Owner of the extension, as of a version of the definitions.
+    static OWNER: Cell<Option<(u64, Oid)>> = const { Cell::new(None) };
+    /// Invalidated relations of this transaction since the last look; None means "could be any".
     static DIRTY: RefCell<Option<HashSet<Oid>>> = const { RefCell::new(None) };
-    static STALE: Cell<bool> = const { Cell::new(true) };
+    /// Changes with every change of a definition.
+    static DEFINITIONS: Cell<u64> = const { Cell::new(1) };
+    /// Something was read of definitions in this transaction: what it sees of its own is not to be believed after an abort.
+    static READ: Cell<bool> = const { Cell::new(false) };
     static GENERATION: Cell<u64> = const { Cell::new(0) };
     static EPOCH: Cell<i32> = const { Cell::new(0) };
     static WORK: Cell<Option<Work>> = const { Cell::new(None) };
@@ -95,7 +79,7 @@ unsafe extern "C-unwind" fn on_relcache(_arg: pg_sys::Datum, relid: pg_sys::Oid)
     GENERATION.set(GENERATION.get().wrapping_add(1));
     let catalog = CATALOG.get();
     if oid == 0 || oid == catalog || catalog == 0 {
-        STALE.set(true);
+        DEFINITIONS.set(DEFINITIONS.get().wrapping_add(1));
     }
     DIRTY.with_borrow_mut(|dirty| match dirty {
         Some(set) if oid != 0 && set.len() < MAX_DIRTY => {
@@ -125,18 +109,28 @@ unsafe extern "C-unwind" fn on_xact_end(event: pg_sys::XactEvent::Type, _arg: *m
         if event == XACT_EVENT_COMMIT {
             tell_launcher(wanted);
         }
+        // Of this transaction's commands each was looked at when it ended; of others' changes none concerns the next one.
+        DIRTY.with_borrow_mut(|dirty| match dirty {
+            Some(set) => set.clear(),
+            None => *dirty = Some(HashSet::new()),
+        });
+        forget_read(event == XACT_EVENT_ABORT);
     }
-    if event == XACT_EVENT_ABORT {
-        // What was read of uncommitted catalog rows is not to be believed.
-        STALE.set(true);
+}
+
+/// After an abort, what was read of definitions in the transaction can be of rows that never were.
+fn forget_read(aborted: bool) {
+    if aborted && READ.get() {
+        DEFINITIONS.set(DEFINITIONS.get().wrapping_add(1));
     }
+    READ.set(false);
 }
 
 /// Says that this database has the extension, as a committed transaction saw it: once in a backend, and when something may
 /// be due. Reads no catalog.
 fn tell_launcher(wanted: bool) {
-    let Some(catalog) = INSTALLED.with_borrow(|i| i.as_ref().map(|i| i.catalog)) else { return };
-    if wanted || (!STALE.get() && TOLD.get() != catalog) {
+    let catalog = CATALOG.get();
+    if catalog != 0 && (wanted || TOLD.get() != catalog) {
         TOLD.set(catalog);
         // SAFETY: backend variable.
         shmem::tell_installed(unsafe { pg_sys::MyDatabaseId }.to_u32(), wanted);
@@ -153,7 +147,7 @@ unsafe extern "C-unwind" fn on_subxact_end(
     _arg: *mut std::ffi::c_void,
 ) {
     if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
-        STALE.set(true);
+        forget_read(true);
     }
 }
 
@@ -261,106 +255,70 @@ impl Drop for WorkGuard {
     }
 }
 
-fn refresh_installed() -> Result<()> {
-    if !STALE.get() && INSTALLED.with_borrow(Option::is_some) {
-        return Ok(());
+/// Version of the definitions of all stream tables, for what is kept of them: read it before, and again when it is used.
+pub fn definitions_version() -> u64 {
+    READ.set(true);
+    DEFINITIONS.get()
+}
+
+/// Oid of `pgt_stream_tables`, if it is there. During CREATE and DROP EXTENSION it may not be.
+fn find_catalog() -> Option<Oid> {
+    let found = own_relation(c"pgt_stream_tables");
+    let known = CATALOG.replace(found.unwrap_or(0));
+    if known != found.unwrap_or(0) {
+        DEFINITIONS.set(DEFINITIONS.get().wrapping_add(1));
     }
-    STALE.set(false);
-    CATALOG.set(0);
-    INSTALLED.set(None);
-    // Reads the catalogs, which can process invalidations and set STALE again: then it is simply read again later.
-    let found = spi::run(
-        "SELECT c.oid, e.extowner FROM pg_catalog.pg_class c \
-         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'pgtrickle' \
-         JOIN pg_catalog.pg_extension e ON e.extname = 'pgtrickle' WHERE c.relname = 'pgt_stream_tables'",
-        &[],
-        Mode::Fresh,
-    )?;
-    if let Some(mut row) = found.first() {
-        let catalog = row.parse(0)?;
-        CATALOG.set(catalog);
-        INSTALLED.set(Some(Installed { catalog, owner: row.parse(1)?, watch: None }));
-    }
-    Ok(())
+    found
 }
 
 /// Owner of the extension.
 pub fn extension_owner() -> Result<Oid> {
-    refresh_installed()?;
-    INSTALLED.with_borrow(|i| i.as_ref().map(|i| i.owner)).ok_or_else(not_installed)
+    find_catalog();
+    let version = definitions_version();
+    if let Some((_, owner)) = OWNER.get().filter(|(read, _)| *read == version) {
+        return Ok(owner);
+    }
+    let owner = names::extension_owner(c"pgtrickle").ok_or_else(not_installed)?;
+    OWNER.set(Some((version, owner)));
+    Ok(owner)
 }
 
 /// Oid of `pgt_stream_tables`.
 pub fn catalog_oid() -> Result<Oid> {
-    refresh_installed()?;
-    INSTALLED.with_borrow(|i| i.as_ref().map(|i| i.catalog)).ok_or_else(not_installed)
+    find_catalog().ok_or_else(not_installed)
 }
 
 fn not_installed() -> Error {
     Error::Internal("extension pgtrickle is not installed in this database".into())
 }
 
-/// Does the extension's catalog exist here? During CREATE and DROP EXTENSION it may not.
-pub fn installed() -> Result<bool> {
-    refresh_installed()?;
-    Ok(INSTALLED.with_borrow(Option::is_some))
+/// Does the extension's catalog exist here?
+pub fn installed() -> bool {
+    find_catalog().is_some()
 }
 
 /// Tells all backends that definitions changed.
 pub fn definitions_changed() -> Result<()> {
-    refresh_installed()?;
-    let catalog = INSTALLED.with_borrow(|i| i.as_ref().map(|i| i.catalog)).ok_or_else(not_installed)?;
-    STALE.set(true);
+    let catalog = catalog_oid()?;
     WANTED.set(true);
+    DEFINITIONS.set(DEFINITIONS.get().wrapping_add(1));
     // SAFETY: queues an invalidation message; the oid is that of an existing table.
     unsafe { pg_sys::CacheInvalidateRelcacheByRelid(pg_sys::Oid::from(catalog)) };
     Ok(())
 }
 
-/// The watched objects, read by `load` when they are not known. Call with the extension owner's rights.
-pub fn watch(load: impl FnOnce() -> Result<Watch>) -> Result<Rc<Watch>> {
-    refresh_installed()?;
-    if let Some(watch) = INSTALLED.with_borrow(|i| i.as_ref().and_then(|i| i.watch.clone())) {
-        return Ok(watch);
-    }
-    let watch = Rc::new(load()?);
-    INSTALLED.with_borrow_mut(|i| {
-        if let Some(installed) = i.as_mut() {
-            installed.watch = Some(watch.clone());
-        }
-    });
-    Ok(watch)
-}
-
-/// Watched relations whose catalog rows may have changed since the last call, and forgets them.
-pub fn take_dirty(watch: &Watch) -> Vec<Oid> {
-    let taken = DIRTY.replace(Some(HashSet::new()));
-    let mut hit: Vec<Oid> = match taken {
-        Some(set) => set.into_iter().filter(|oid| watch.relation(*oid)).collect(),
-        None => {
-            let all = watch.sources.keys().chain(&watch.views).chain(&watch.stream_tables);
-            all.copied().collect::<BTreeSet<_>>().into_iter().collect()
-        }
-    };
-    hit.sort_unstable();
-    hit
-}
-
-/// The watched objects if they are known and not stale; reads nothing.
-pub fn fresh_watch() -> Option<Rc<Watch>> {
-    if STALE.get() {
-        return None;
-    }
-    INSTALLED.with_borrow(|i| i.as_ref().and_then(|i| i.watch.clone()))
-}
-
-/// Has any watched relation changed since the last look? Drops the marks of those that are not watched.
-pub fn any_dirty(watch: &Watch) -> bool {
+/// Relations whose catalog rows may have changed in this transaction since the last call, and forgets them. Other sessions'
+/// changes are among them.
+pub fn take_touched() -> Touched {
     DIRTY.with_borrow_mut(|dirty| match dirty {
         Some(set) => {
-            set.retain(|oid| watch.relation(*oid));
-            !set.is_empty()
+            let mut taken: Vec<Oid> = set.drain().collect();
+            taken.sort_unstable();
+            Touched::These(taken)
         }
-        None => true,
+        None => {
+            *dirty = Some(HashSet::new());
+            Touched::Unknown
+        }
     })
 }

@@ -5,7 +5,11 @@ use std::ffi::CStr;
 
 use pgrx::pg_sys;
 
+use crate::error::{Error, Result};
 use crate::model::Oid;
+use crate::pg::lock::{LockMode, try_lock_relation, unlock_relation};
+use crate::pg::names::own_relation;
+use crate::pg::snapshot::is_serializable;
 
 /// An index scan of a catalog for one oid.
 pub struct Scan {
@@ -187,4 +191,73 @@ pub unsafe fn array_elements(
             _ => Vec::new(),
         }
     }
+}
+
+/// What `read` makes of the rows of a table of pgtrickle's own, found by the oid that an index of it begins with: as they
+/// are now, whatever snapshot the transaction has. It waits for nobody, needs no transaction id, and gives its locks back.
+///
+/// # Safety
+/// The index named is one of the table named, and begins with its column `attribute`, an oid.
+pub unsafe fn own_rows<R>(
+    table: &'static CStr,
+    index: &'static CStr,
+    attribute: i16,
+    oid: Oid,
+    mut read: impl FnMut(pg_sys::HeapTuple, pg_sys::TupleDesc) -> R,
+) -> Result<Vec<R>> {
+    let shown = |name: &CStr| format!("pgtrickle.{}", name.to_string_lossy());
+    let missing = |name: &CStr| Error::OwnTableMissing { name: shown(name) };
+    let relation = own_relation(table).ok_or_else(|| missing(table))?;
+    let by = own_relation(index).ok_or_else(|| missing(index))?;
+    if !try_lock_all(&[relation, by]) {
+        return Err(Error::LockNotAvailable { what: shown(table) });
+    }
+    // They may have been dropped before the lock was had.
+    if own_relation(table) != Some(relation) || own_relation(index) != Some(by) {
+        unlock_all(&[relation, by]);
+        return Err(missing(table));
+    }
+    let mut found = Vec::new();
+    // SAFETY: both are locked and exist; the scan copies the key; a row is used before the next one is asked for. Under
+    // SERIALIZABLE a snapshot that is no MVCC snapshot is taken, so that this look can make nobody fail.
+    unsafe {
+        let rel = pg_sys::table_open(relation.into(), pg_sys::NoLock as i32);
+        let mut key = pg_sys::ScanKeyData::default();
+        pg_sys::ScanKeyInit(
+            &mut key,
+            attribute,
+            pg_sys::BTEqualStrategyNumber as u16,
+            pg_sys::F_OIDEQ.into(),
+            pg_sys::Datum::from(pg_sys::Oid::from(oid)),
+        );
+        let snapshot =
+            if is_serializable() { &raw mut pg_sys::SnapshotSelfData } else { std::ptr::null_mut() };
+        let scan = pg_sys::systable_beginscan(rel, by.into(), true, snapshot, 1, &mut key);
+        loop {
+            let tuple = pg_sys::systable_getnext(scan);
+            if tuple.is_null() {
+                break;
+            }
+            found.push(read(tuple, (*rel).rd_att));
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(rel, pg_sys::NoLock as i32);
+    }
+    unlock_all(&[relation, by]);
+    Ok(found)
+}
+
+/// Shared locks on all of these, or on none. They are given back by `unlock_all`, or by the abort of the (sub)transaction.
+fn try_lock_all(relations: &[Oid]) -> bool {
+    for (taken, relation) in relations.iter().enumerate() {
+        if !try_lock_relation(*relation, LockMode::AccessShare) {
+            unlock_all(&relations[..taken]);
+            return false;
+        }
+    }
+    true
+}
+
+fn unlock_all(relations: &[Oid]) {
+    relations.iter().for_each(|relation| unlock_relation(*relation, LockMode::AccessShare));
 }

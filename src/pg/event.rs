@@ -19,6 +19,10 @@ pub struct Command {
     pub tag: String,
     /// Columns named in `ALTER COLUMN … TYPE`.
     pub retyped: BTreeSet<String>,
+    /// Bare name that a function, operator, type or the like has after it, where the command gives it one.
+    pub given_name: Option<String>,
+    /// It creates something that can't have been there before: `CREATE`, and not `OR REPLACE`.
+    pub is_new: bool,
 }
 
 /// Reads the event; an error when it is no event trigger call.
@@ -30,7 +34,9 @@ pub unsafe fn command(fcinfo: pg_sys::FunctionCallInfo) -> Result<Command> {
     unsafe {
         let data = event_data(fcinfo)?;
         let tag = CStr::from_ptr(pg_sys::GetCommandTagName((*data).tag)).to_string_lossy().into_owned();
-        Ok(Command { tag, retyped: retyped_columns((*data).parsetree) })
+        let parsetree = (*data).parsetree;
+        let is_new = tag.starts_with("CREATE") && !replaces(parsetree);
+        Ok(Command { tag, retyped: retyped_columns(parsetree), given_name: given_name(parsetree), is_new })
     }
 }
 
@@ -55,6 +61,85 @@ unsafe fn event_data(fcinfo: pg_sys::FunctionCallInfo) -> Result<*mut pg_sys::Ev
         }
         Ok(context.cast())
     }
+}
+
+/// Does it say `OR REPLACE`?
+unsafe fn replaces(parsetree: *mut pg_sys::Node) -> bool {
+    use pg_sys::NodeTag::*;
+    // SAFETY: casts follow tags.
+    unsafe {
+        if parsetree.is_null() {
+            return true;
+        }
+        match (*parsetree).type_ {
+            T_CreateFunctionStmt => (*parsetree.cast::<pg_sys::CreateFunctionStmt>()).replace,
+            T_DefineStmt => (*parsetree.cast::<pg_sys::DefineStmt>()).replace,
+            T_ViewStmt => (*parsetree.cast::<pg_sys::ViewStmt>()).replace,
+            _ => false,
+        }
+    }
+}
+
+/// The last part of the name that a command gives to what is no relation. Commands on relations change their catalog rows,
+/// which tell the name.
+unsafe fn given_name(parsetree: *mut pg_sys::Node) -> Option<String> {
+    use pg_sys::NodeTag::*;
+    // SAFETY: casts follow tags; names are lists of strings.
+    unsafe {
+        if parsetree.is_null() {
+            return None;
+        }
+        match (*parsetree).type_ {
+            T_CreateFunctionStmt => last_part((*parsetree.cast::<pg_sys::CreateFunctionStmt>()).funcname),
+            T_DefineStmt => last_part((*parsetree.cast::<pg_sys::DefineStmt>()).defnames),
+            T_CreateEnumStmt => last_part((*parsetree.cast::<pg_sys::CreateEnumStmt>()).typeName),
+            T_CreateRangeStmt => last_part((*parsetree.cast::<pg_sys::CreateRangeStmt>()).typeName),
+            T_CreateDomainStmt => last_part((*parsetree.cast::<pg_sys::CreateDomainStmt>()).domainname),
+            T_CompositeTypeStmt => {
+                let variable = (*parsetree.cast::<pg_sys::CompositeTypeStmt>()).typevar;
+                if variable.is_null() { None } else { text((*variable).relname) }
+            }
+            T_RenameStmt => text((*parsetree.cast::<pg_sys::RenameStmt>()).newname),
+            T_AlterObjectSchemaStmt => {
+                object_name((*parsetree.cast::<pg_sys::AlterObjectSchemaStmt>()).object)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The last part of an object's name: a list of strings, or such a list with arguments.
+unsafe fn object_name(object: *mut pg_sys::Node) -> Option<String> {
+    // SAFETY: casts follow tags.
+    unsafe {
+        if object.is_null() {
+            return None;
+        }
+        match (*object).type_ {
+            pg_sys::NodeTag::T_List => last_part(object.cast()),
+            pg_sys::NodeTag::T_ObjectWithArgs => {
+                last_part((*object.cast::<pg_sys::ObjectWithArgs>()).objname)
+            }
+            _ => None,
+        }
+    }
+}
+
+unsafe fn last_part(names: *mut pg_sys::List) -> Option<String> {
+    // SAFETY: a list of nodes; the cast follows the tag.
+    unsafe {
+        let names = PgList::<pg_sys::Node>::from_pg(names);
+        let last = names.tail()?;
+        if (*last).type_ != pg_sys::NodeTag::T_String {
+            return None;
+        }
+        text((*last.cast::<pg_sys::String>()).sval)
+    }
+}
+
+unsafe fn text(text: *const std::ffi::c_char) -> Option<String> {
+    // SAFETY: null, or NUL-terminated.
+    unsafe { (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned()) }
 }
 
 unsafe fn retyped_columns(parsetree: *mut pg_sys::Node) -> BTreeSet<String> {

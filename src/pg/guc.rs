@@ -50,6 +50,7 @@ static REQUIRE_TRIGGER: GucSetting<bool> = GucSetting::<bool>::new(true);
 static SNAPSHOT_MAX_DROPPED: GucSetting<i32> = GucSetting::<i32>::new(20_000);
 static HISTORY_MAX_AGE_DAYS: GucSetting<i32> = GucSetting::<i32>::new(90);
 static HISTORY_KEEP_LAST: GucSetting<i32> = GucSetting::<i32>::new(10_000);
+static SOURCE_LOCK_TIMEOUT_MS: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 static MAX_FAILURES: GucSetting<i32> = GucSetting::<i32>::new(10);
 
 /// Defines all settings.
@@ -90,6 +91,16 @@ pub fn register() {
         GucFlags::default(),
     );
     register_snapshots();
+    GucRegistry::define_int_guc(
+        c"pg_trickle.source_lock_timeout",
+        c"Longest time that creating or changing a stream table tries to lock its sources.",
+        c"It tries again and again, so that nobody waits behind it; a shorter lock_timeout counts instead.",
+        &SOURCE_LOCK_TIMEOUT_MS,
+        1,
+        86_400_000,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
+    );
     GucRegistry::define_int_guc(
         c"pg_trickle.max_consecutive_failures",
         c"Failed refreshes in a row after which the scheduler suspends a stream table.",
@@ -311,6 +322,11 @@ pub fn schema_snapshots() -> SchemaSnapshots {
 /// Does capture of a source take the TRIGGER privilege on it?
 pub fn require_trigger_privilege() -> bool {
     REQUIRE_TRIGGER.get()
+}
+
+/// Longest time of trying to lock sources.
+pub fn source_lock_timeout() -> Duration {
+    Duration::from_millis(SOURCE_LOCK_TIMEOUT_MS.get().max(1) as u64)
 }
 
 /// Failed refreshes in a row before suspension; None never.

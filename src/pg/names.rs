@@ -7,6 +7,7 @@ use pgrx::pg_sys;
 
 use crate::error::{Error, Result};
 use crate::model::Oid;
+use crate::pg::catalog_scan::row_by_oid_now;
 use crate::pg::spi::{self, Arg, Mode, text_array};
 use crate::pg::subxact;
 
@@ -43,6 +44,35 @@ pub fn own_relation(name: &CStr) -> Option<Oid> {
         pg_sys::get_relname_relid(name.as_ptr(), schema)
     };
     (oid != pg_sys::InvalidOid).then(|| oid.to_u32())
+}
+
+/// `schema.name` of a relation as people read it; its number if it is gone.
+pub fn shown(relation: Oid) -> String {
+    let oid = pg_sys::Oid::from(relation);
+    // SAFETY: syscache look-ups; null when there is none.
+    unsafe {
+        let name = pg_sys::get_rel_name(oid);
+        let schema = pg_sys::get_namespace_name(pg_sys::get_rel_namespace(oid));
+        if name.is_null() || schema.is_null() {
+            return format!("relation {relation}");
+        }
+        let text =
+            |text: *mut std::ffi::c_char| std::ffi::CStr::from_ptr(text).to_string_lossy().into_owned();
+        crate::sqltext::display(&text(schema), &text(name))
+    }
+}
+
+/// Owner of an extension, if it is there.
+pub fn extension_owner(name: &std::ffi::CStr) -> Option<Oid> {
+    // SAFETY: look-ups in pg_extension through the latest snapshot; the index is the one on its oid.
+    unsafe {
+        let oid = pg_sys::get_extension_oid(name.as_ptr(), true);
+        if oid == pg_sys::InvalidOid {
+            return None;
+        }
+        let (catalog, index) = (pg_sys::ExtensionRelationId, pg_sys::ExtensionOidIndexId);
+        row_by_oid_now(catalog, index, oid, |row: &pg_sys::FormData_pg_extension| row.extowner.to_u32())
+    }
 }
 
 /// The parts of a qualified name: `shop."Orders"` has two.

@@ -33,6 +33,21 @@ pub fn run<T>(f: impl FnOnce() -> crate::error::Result<T>) -> Result<T, Caught> 
     }
 }
 
+/// Runs `f`, which only looks at something, in a subtransaction that is rolled back in any case: the locks that it took on
+/// the way go with it.
+pub fn look<T>(f: impl FnOnce() -> crate::error::Result<T>) -> Result<T, Caught> {
+    let mut seen = None;
+    let outcome = run(|| {
+        seen = Some(f()?);
+        Err::<(), _>(crate::error::Error::Internal("rolled back as it was meant to be".into()))
+    });
+    match (seen, outcome) {
+        (Some(seen), _) => Ok(seen),
+        (None, Err(caught)) => Err(caught),
+        (None, Ok(())) => Err(crate::error::Error::Internal("nothing was looked at".into()).into()),
+    }
+}
+
 /// Runs `f` in a subtransaction for at most `budget`. Whatever goes wrong is returned, a bug and the end of the time among
 /// it: only the user's own cancel and a shutdown are raised on.
 pub fn run_within<T>(budget: Duration, f: impl FnOnce() -> crate::error::Result<T>) -> Result<T, Caught> {

@@ -96,6 +96,21 @@ pub fn wait(duration: Duration) {
     }
 }
 
+/// Waits in the middle of a statement; a cancel ends it.
+pub fn pause(duration: Duration) {
+    // SAFETY: waits on this process's own latch, as pg_sleep() does.
+    unsafe {
+        pg_sys::WaitLatch(
+            pg_sys::MyLatch,
+            (pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH) as i32,
+            i64::try_from(duration.as_millis()).unwrap_or(i64::MAX),
+            pg_sys::PG_WAIT_EXTENSION,
+        );
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+        pg_sys::check_for_interrupts!();
+    }
+}
+
 /// Runs `f` in a transaction of its own. An error aborts it and is returned; a shutdown ends the process.
 pub fn transaction<T>(activity: &str, f: impl FnOnce() -> Result<T>) -> std::result::Result<T, Caught> {
     // SAFETY: the calls that a backend makes around a statement; the error path aborts, as its main loop does.

@@ -103,12 +103,21 @@ struct How {
 }
 
 fn refresh_locked(
-    before: StreamTable,
+    mut before: StreamTable,
     how: How,
     sources: &Rc<Columns>,
     known: Option<Rc<BTreeMap<Oid, TableShape>>>,
 ) -> Result<Outcome> {
     let relid = before.relid;
+    if before.has_tasks {
+        let active = before.status != Status::Suspended;
+        evolve::tasks::run_for(relid)?;
+        before = load(relid)?;
+        if active && before.status == Status::Suspended {
+            // An error would take the suspension back with it.
+            return Ok(Outcome::quiet(Action::Suspended));
+        }
+    }
     if before.status == Status::Suspended {
         return Err(suspended(&before));
     }
@@ -127,7 +136,12 @@ fn refresh_locked(
                 VERIFIED.with_borrow_mut(|all| all.insert(relid, verified));
                 (shapes, before)
             } else {
-                (shapes, load(relid)?)
+                let mut judged = load(relid)?;
+                if judged.has_tasks {
+                    evolve::tasks::run_for(relid)?;
+                    judged = load(relid)?;
+                }
+                (shapes, judged)
             }
         }
     };

@@ -81,6 +81,7 @@ impl Scheduler {
                 return Round::Again { idle: false };
             }
         }
+        evolve::tasks::run_due();
         let looked = if guc::enabled() { self.refresh_due() } else { Ok(()) };
         match looked.and_then(|()| self.prune()) {
             Ok(()) => self.went_well(),

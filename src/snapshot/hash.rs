@@ -33,8 +33,8 @@ pub fn definition(parts: &[Option<String>]) -> String {
     hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect()
 }
 
-/// A stored expression in PostgreSQL's node text, without `:location`.
-fn without_locations(nodes: &str) -> String {
+/// A stored expression in PostgreSQL's node text, without `:location` and the like.
+pub fn without_locations(nodes: &str) -> String {
     const MARK: &str = " :location ";
     let mut shown = String::with_capacity(nodes.len());
     let mut rest = nodes;

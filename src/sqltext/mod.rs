@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod literals;
+mod names;
 
 pub use literals::without_literals;
+pub use names::{name_digest, names_in};
 
 /// `name` as a quoted identifier: `"a""b"`.
 pub fn ident(name: &str) -> String {

@@ -354,7 +354,8 @@ fn i5_ddl_goes_through_when_our_catalog_can_not_be_had() {
     let mut c = db.connect();
     setup(&mut c);
     exec(&mut c, "CREATE TABLE other (x int)");
-    // Somebody rewrites our tables (VACUUM FULL takes this lock), and the DDL's session does not wait for it.
+    // Somebody rewrites our tables (VACUUM FULL takes this lock). Nobody ends a wait but the locker, who does not: that each
+    // command ends is the verdict.
     let mut locker = db.connect();
     exec(
         &mut locker,
@@ -364,7 +365,6 @@ fn i5_ddl_goes_through_when_our_catalog_can_not_be_had() {
             END LOOP; END $$",
     );
     let (mut d, notices) = db.connect_noting();
-    exec(&mut d, "SET lock_timeout = '300ms'");
     for ddl in [
         "CREATE TABLE more (x int)",
         "ALTER TABLE other ADD COLUMN y int",
@@ -635,6 +635,7 @@ fn i4_a_missed_change_is_judged_when_another_stream_table_is_made() {
          ALTER EVENT TRIGGER pgtrickle_ddl_end ENABLE ALWAYS",
     );
     create(&mut c, "second", "SELECT id, grp FROM app.src");
-    assert_eq!(right_or_suspended(&mut c, "first"), "suspended");
+    // New storage and the same type: whoever rewrote it, what is there now is what counts.
+    assert_eq!(right_or_suspended(&mut c, "first"), "right");
     assert_eq!(right_or_suspended(&mut c, "second"), "right");
 }

@@ -53,6 +53,7 @@ fn every() -> Vec<(Error, SqlState)> {
         (Error::StaleImage { what: s("x") }, ObjectNotInPrerequisiteState),
         (Error::SideTableMissing { name: s("x") }, ObjectNotInPrerequisiteState),
         (Error::Encoding { found: s("LATIN1") }, FeatureNotSupported),
+        (Error::SourceLocked { name: s("t"), holders: s("process 7") }, LockNotAvailable),
     ]
 }
 
@@ -87,6 +88,7 @@ fn place(error: &Error) -> usize {
         Error::StaleImage { .. } => 25,
         Error::SideTableMissing { .. } => 26,
         Error::Encoding { .. } => 27,
+        Error::SourceLocked { .. } => 28,
         // It has the words of whoever raised it.
         Error::Passed(_) => usize::MAX,
     }
