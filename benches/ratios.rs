@@ -1,6 +1,7 @@
 //! `make bench`: what pgtrickle saves and what it costs, as ratios of medians. Everything that is compared runs in
 //! one process, one after the other and many times over, because a machine is never equally busy for long.
 
+mod ddl;
 mod evidence;
 mod hot;
 #[path = "../tests/support/mod.rs"]
@@ -36,7 +37,7 @@ fn main() {
     let parts: [(&str, Part); 5] = [
         ("refreshes", refreshes),
         ("writes", writes),
-        ("ddl", unrelated_ddl),
+        ("ddl", ddl::unrelated),
         ("evidence", evidence::evidence),
         ("hot", hot::hot),
     ];
@@ -287,71 +288,3 @@ fn writes(cluster: &Cluster) {
 // ---------------------------------------------------------------------------------------------------------------
 // Unrelated DDL
 // ---------------------------------------------------------------------------------------------------------------
-
-fn unrelated_ddl(cluster: &Cluster) {
-    const ROUNDS: usize = 300;
-    const SESSIONS: usize = 40;
-    const STATEMENTS: [(&str, &str); 4] = [
-        ("CREATE TABLE", "CREATE TABLE u (id integer PRIMARY KEY, a text)"),
-        ("ALTER TABLE ADD COLUMN", "ALTER TABLE u ADD COLUMN b integer"),
-        ("ALTER TABLE ALTER TYPE", "ALTER TABLE u ALTER COLUMN b TYPE bigint"),
-        ("DROP TABLE", "DROP TABLE u"),
-    ];
-    heading(&format!(
-        "DDL on tables that no stream table reads, in a database with the extension against one without ({ROUNDS} \
-         rounds)"
-    ));
-    const DATABASES: [&str; 2] = ["ddl_without", "ddl_with"];
-    for db in DATABASES {
-        cluster.create_db(db);
-    }
-    let mut with = cluster.connect(DATABASES[1]);
-    run(&mut with, "CREATE EXTENSION pgtrickle; CREATE TABLE s (id integer PRIMARY KEY, a integer)");
-    create_stream_table(&mut with, "st", "SELECT a, count(*) AS n FROM s GROUP BY a");
-    let mut clients = [cluster.connect(DATABASES[0]), with];
-    for client in &mut clients {
-        run(client, "VACUUM ANALYZE");
-    }
-
-    let mut rows = Vec::new();
-    let mut measured: BTreeMap<(usize, usize), Vec<Duration>> = BTreeMap::new();
-    for round in 0..ROUNDS + 10 {
-        for turn in 0..2 {
-            let which = (round + turn) % 2;
-            for (n, (_, sql)) in STATEMENTS.iter().enumerate() {
-                let time = timed(&mut clients[which], sql);
-                // The first rounds fill caches.
-                if round >= 10 {
-                    measured.entry((n, which)).or_default().push(time);
-                }
-            }
-        }
-    }
-    let mut row = |title: &str, without: Duration, with: Duration, aim: &str| {
-        rows.push(vec![
-            title.to_string(),
-            ms(without),
-            ms(with),
-            times(ratio(with, without)),
-            aim.to_string(),
-        ]);
-    };
-    for (n, (title, _)) in STATEMENTS.iter().enumerate() {
-        let [without, with] =
-            [0, 1].map(|which| median(measured.remove(&(n, which)).expect("measured above")));
-        row(title, without, with, "1.1x or less");
-    }
-    let mut first: [Vec<Duration>; 2] = Default::default();
-    for session in 0..SESSIONS {
-        for turn in 0..2 {
-            let which = (session + turn) % 2;
-            let mut client =
-                cluster.config(DATABASES[which], "postgres").connect(NoTls).expect("a connection");
-            first[which].push(timed(&mut client, STATEMENTS[0].1));
-            run(&mut client, "DROP TABLE u");
-        }
-    }
-    let [without, with] = first.map(median);
-    row("CREATE TABLE, first in its session", without, with, "");
-    print!("{}", text_table(&["", "without", "with", "ratio", "aim"], &rows));
-}

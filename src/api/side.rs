@@ -42,7 +42,7 @@ CREATE FUNCTION pgtrickle_internal.state(state oid, hashes bigint[]) RETURNS SET
 ROWS 1000 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#, requires = ["catalog"])]
 fn state(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
-    Ok(entry::read_state(fcinfo)?)
+    boundary(|| entry::read_state(fcinfo))
 }
 
 /// Takes the rows that `write_state` writes.
@@ -51,7 +51,7 @@ CREATE FUNCTION pgtrickle_internal.write_row(internal, state oid, tid tid, h big
 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#, requires = ["catalog"])]
 fn write_row(fcinfo: pg_sys::FunctionCallInfo) -> Result<i64, ErrorReport> {
-    Ok(entry::write_state(fcinfo)?)
+    boundary(|| entry::write_state(fcinfo))
 }
 
 /// Ends `write_state`: the number of rows that it got.

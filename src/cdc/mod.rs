@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 pub use crate::model::{INTERNAL_SCHEMA, buffer_name, row_trigger, truncate_trigger};
 use crate::model::{Oid, Status};
 use crate::pg::inheritance::with_descendants;
-use crate::pg::lock::{LockMode, Ours, lock_tables, try_lock_ours};
+use crate::pg::lock::{LockMode, Ours, lock_relation, lock_tables, try_lock_ours};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::pg::{route, side};
 use crate::sqltext;

@@ -32,7 +32,7 @@ pub(super) struct Dropped {
 
 /// Just after objects were dropped; for a snapshot of the command's start they are still there.
 pub fn on_sql_drop(command: &Command) -> Result<()> {
-    if binary_upgrade() || !cache::installed() {
+    if binary_upgrade() {
         return Ok(());
     }
     // Then our own drops need not be followed. Somebody else's event trigger may drop more when it hears of them.

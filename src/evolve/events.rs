@@ -30,7 +30,7 @@ use crate::sqltext;
 
 /// After any DDL command.
 pub fn on_ddl_end(command: &Command) -> Result<()> {
-    if cache::in_maintenance() || binary_upgrade() || !cache::installed() {
+    if cache::in_maintenance() || binary_upgrade() {
         return Ok(());
     }
     let start = statement_start();

@@ -64,32 +64,53 @@ fn i4_a_lost_buffer_is_not_an_empty_buffer() {
 }
 
 #[test]
+fn i5_capture_that_is_taken_away_is_made_again() {
+    for ddl in [
+        "DROP TRIGGER \"TRIGGER\" ON t",
+        "ALTER TRIGGER \"TRIGGER\" ON t RENAME TO mine",
+        "ALTER TABLE t DISABLE TRIGGER \"TRIGGER\"",
+        "ALTER TABLE t DISABLE TRIGGER ALL",
+    ] {
+        let db = fresh_db();
+        let mut c = db.connect();
+        exec(&mut c, T);
+        create(&mut c, "s", "SELECT id, v FROM t");
+        let trigger: String = one(
+            &mut c,
+            "SELECT tgname::text FROM pg_trigger WHERE tgrelid = 't'::regclass AND NOT tgisinternal ORDER BY 1 LIMIT 1",
+        );
+        // The table is the user's, and so is the command.
+        exec(&mut c, &ddl.replace("TRIGGER\"", &format!("{trigger}\"")));
+        exec(&mut c, "UPDATE t SET v = v + 1; DELETE FROM t WHERE id = 2");
+        assert_eq!(right_or_suspended(&mut c, "s"), "right", "{ddl}");
+        let captured = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 't'::regclass AND tgname LIKE 'pgtrickle_capture%' AND tgenabled = 'A'";
+        assert_eq!(one::<i64>(&mut c, captured), 2, "{ddl}");
+        exec(&mut c, "UPDATE t SET v = v + 1");
+        differential(&mut c, "s");
+    }
+}
+
+#[test]
 fn i5_only_ddl_on_our_internals_is_refused() {
     let db = fresh_db();
     let mut c = db.connect();
     exec(&mut c, T);
-    create(&mut c, "s", "SELECT id, v FROM t");
-    let trigger: String = one(
-        &mut c,
-        "SELECT tgname::text FROM pg_trigger WHERE tgrelid = 't'::regclass AND NOT tgisinternal ORDER BY 1 LIMIT 1",
-    );
-    for ddl in [
-        format!("DROP TRIGGER \"{trigger}\" ON t"),
-        format!("ALTER TRIGGER \"{trigger}\" ON t RENAME TO mine"),
-        format!("ALTER TABLE t DISABLE TRIGGER \"{trigger}\""),
+    create(&mut c, "s", "SELECT grp, sum(v) AS v FROM t GROUP BY grp");
+    for (ddl, sqlstate) in [
+        ("ALTER TABLE s DISABLE TRIGGER pgtrickle_guard", "55000"),
+        ("ALTER TABLE s ADD COLUMN x int", "55000"),
+        ("ALTER TABLE s DROP COLUMN v", "55000"),
+        ("ALTER TABLE s ALTER COLUMN v TYPE text", "55000"),
+        ("ALTER TABLE s SET UNLOGGED", "55000"),
+        ("DROP TABLE pgtrickle.pgt_stream_tables", "2BP01"),
+        ("DROP TABLE pgtrickle.pgt_tasks CASCADE", "2BP01"),
     ] {
-        match c.batch_execute(&ddl) {
-            Err(e) => {
-                let e = support::db_error(&e);
-                assert!(e.detail.starts_with("reason=") && !e.hint.is_empty(), "{ddl}: {e:?}");
-            }
-            Ok(()) => {
-                exec(&mut c, "UPDATE t SET v = v + 1");
-                right_or_suspended(&mut c, "s");
-                return;
-            }
-        }
+        let e = expect_error(&mut c, ddl);
+        assert_eq!(e.sqlstate, sqlstate, "{ddl}: {e:?}");
+        assert!(!e.hint.is_empty(), "{ddl}: {e:?}");
     }
+    exec(&mut c, "UPDATE t SET v = v + 1");
+    differential(&mut c, "s");
 }
 
 #[test]

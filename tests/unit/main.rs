@@ -9,6 +9,7 @@ mod error;
 mod findings;
 mod images;
 mod layering;
+mod names;
 mod properties;
 mod renames;
 mod schedule;
