@@ -48,7 +48,8 @@ fn suspend_in_two_phases(cluster: &Cluster) {
     assert_suspended(&mut c, "s2", "SOURCE_DROPPED");
     // One that is rolled back tells nobody.
     create(&mut c, "s4", "SELECT id FROM t");
-    exec(&mut c, "BEGIN; DROP TABLE t; PREPARE TRANSACTION 'migration'; ROLLBACK PREPARED 'migration'");
+    exec(&mut c, "BEGIN; DROP TABLE t; PREPARE TRANSACTION 'migration'");
+    exec(&mut c, "ROLLBACK PREPARED 'migration'");
     exec(&mut c, "SELECT pgtrickle.suspend_stream_table('s4')");
     let mut alerts = Vec::new();
     support::wait_until("the alert comes", PATIENCE, || {
