@@ -463,6 +463,7 @@ fn locked(caught: subxact::Caught) -> Error {
         code: caught.code,
         reason: "LOCK_NOT_AVAILABLE",
         detail: caught.detail,
+        original: caught.original,
         hint: "It is tried again later; pg_trickle.lock_timeout says how long it waits.".into(),
     }
 }
