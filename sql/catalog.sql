@@ -1,11 +1,11 @@
--- Before anything else: names and values are UTF-8 in here, and a database of another encoding has others.
+-- Catalog of pgtrickle. Oids here are derived state: they are looked up again by name after a restore.
+-- Names of this script are PostgreSQL's, whatever the schema or the database has in its path.
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+-- Before anything is made: names and values are UTF-8 in here, and a database of another encoding has others.
 CREATE FUNCTION pgtrickle._require_utf8() RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'require_utf8_wrapper';
 SELECT pgtrickle._require_utf8();
 DROP FUNCTION pgtrickle._require_utf8();
 
--- Catalog of pgtrickle. Oids here are derived state: they are looked up again by name after a restore.
--- Names of this script are PostgreSQL's, whatever the schema or the database has in its path.
-SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 -- Whoever owns the schema can drop what is in it.
 DO $$
 DECLARE
