@@ -35,6 +35,11 @@ pub fn on_sql_drop(command: &Command) -> Result<()> {
     if binary_upgrade() {
         return Ok(());
     }
+    if let Err(error) = cache::catalog_oid() {
+        // Nothing of ours can be told from anything else.
+        report::degraded("pgtrickle: a drop was not followed", &error.into());
+        return Ok(());
+    }
     // Then our own drops need not be followed. Somebody else's event trigger may drop more when it hears of them.
     let own_work = cache::in_maintenance();
     let start = statement_start();
