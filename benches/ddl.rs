@@ -20,7 +20,11 @@ const STATEMENTS: [(&str, &str, &str); 8] = [
     ("ALTER TABLE ALTER TYPE", "ALTER TABLE u ALTER COLUMN b TYPE bigint", AIM),
     ("CREATE VIEW", "CREATE VIEW v AS SELECT id FROM u", AIM),
     ("DROP VIEW", "DROP VIEW v", AIM),
-    ("CREATE OR REPLACE FUNCTION", "CREATE OR REPLACE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'", AIM),
+    (
+        "CREATE OR REPLACE FUNCTION",
+        "CREATE OR REPLACE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        AIM,
+    ),
     ("CREATE TEMP TABLE", "CREATE TEMP TABLE IF NOT EXISTS tt (x int) ON COMMIT DROP", AIM),
     ("DROP TABLE, with evidence", "DROP TABLE u", "1.5x or less"),
 ];

@@ -246,7 +246,8 @@ impl Scheduler {
         match noted {
             Ok(()) => shmem::clear_trouble(self.me.database, relid),
             Err(caught) => {
-                let why = format!("{} (and the history can't be written: {})", failure.message, caught.message);
+                let why =
+                    format!("{} (and the history can't be written: {})", failure.message, caught.message);
                 shmem::set_trouble(self.me.database, relid, &why);
                 report::log(&format!("pgtrickle worker: {}", caught.message));
             }
