@@ -37,6 +37,7 @@ fn ensure(source: Oid, columns: &BTreeSet<i16>) -> Result<bool> {
         lock_tables(&to_lock(source, columns)?, LockMode::ShareRowExclusive)?;
         if side::buffer(source)?.is_none() {
             create_buffer(source)?;
+            distrust_users(source)?;
         }
         // What was captured goes on: others may have narrower images, not this source's users later on.
         let all = captures::columns(source)?.unwrap_or_default().union(columns).copied().collect();
@@ -56,6 +57,17 @@ fn ensure(source: Oid, columns: &BTreeSet<i16>) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// What the users of a source had still to consume went with the buffer that is no longer there: not only he who noticed
+/// has missed it.
+fn distrust_users(source: Oid) -> Result<()> {
+    for table in stream_tables::users_of(pgrx::pg_sys::RelationRelationId.to_u32(), source)? {
+        if table.differential && table.status != Status::Suspended {
+            stream_tables::set_reinitialize(table.relid, "its change buffer was missing")?;
+        }
+    }
+    Ok(())
 }
 
 /// Is there less of a buffer than these columns need?

@@ -17,12 +17,14 @@ fn cluster(settings: &[&str]) -> (Cluster, Client) {
     (cluster, c)
 }
 
-/// A first stream table with a schedule starts the worker, which prunes at once.
+/// A stream table with a schedule keeps a worker, which prunes at once when another policy is in force.
 fn start_worker(c: &mut Client) {
     exec(
         c,
-        "CREATE TABLE src (id int PRIMARY KEY); SELECT pgtrickle.create_stream_table('s', 'SELECT id FROM src', '1 hour')",
+        "CREATE TABLE src (id int PRIMARY KEY); SELECT pgtrickle.create_stream_table('s', 'SELECT id FROM src', '1 second')",
     );
+    exec(c, "ALTER SYSTEM SET pg_trickle.history_keep_last = 9999");
+    exec(c, "SELECT pg_reload_conf()");
 }
 
 /// Makes all snapshots of tables whose names begin so as old as that.

@@ -24,7 +24,9 @@ const CALLED_BY_ALL: &[&str] = &[
     "refresh_stream_table",
     "resume_stream_table",
     "schema_hash",
+    "state",
     "suspend_stream_table",
+    "write_state",
 ];
 
 /// What PUBLIC may read.
