@@ -1,6 +1,6 @@
 # Each target installs what is missing first (Debian packages, servers, test data), and says so.
 # Where they are put and how a step is shown: .ci/lib.sh.
-.PHONY: demo demo-stop test install installcheck-postgres bench lint package fuzz
+.PHONY: demo demo-stop test install installcheck-postgres bench lint package soak fuzz
 
 # TPC-H in a private server: six stream tables, changes, and a bad day. Stays for you to look at.
 demo:
@@ -11,7 +11,8 @@ demo:
 demo-stop:
 	@.ci/tpch stop
 
-# Lint, unit tests, end-to-end tests on PostgreSQL 15, 16 and 18, the random tester for two minutes.
+# Lint, unit tests, end-to-end tests on PostgreSQL 15, 16 and 18, the random tester for two minutes, the
+# soak for half a minute.
 test:
 	@.ci/setup servers
 	@.ci/check
@@ -41,6 +42,12 @@ lint:
 package:
 	@.ci/setup
 	@.ci/install 15 release package
+
+# Everything at once for five minutes: writers, schema changes, refreshes, cancels, prepared transactions.
+soak:
+	@.ci/setup
+	@.ci/install 15 release
+	@.ci/soak
 
 # The random tester until it finds something or is interrupted.
 fuzz:

@@ -20,7 +20,7 @@ use crate::pg::guc::{SchemaSnapshots, schema_snapshots};
 use crate::pg::lock::without_waiting;
 use crate::pg::relation::view_definition;
 use crate::pg::secctx::as_extension;
-use crate::pg::snapshot::{Side, statement_start, with_side};
+use crate::pg::snapshot::{Side, statement_start, with_one_present, with_side};
 use crate::pg::spi::{self, Mode};
 use crate::pg::{binary_upgrade, report, subxact};
 use crate::snapshot::capture;
@@ -63,8 +63,11 @@ pub fn on_ddl_end(command: &Command) -> Result<()> {
 fn judge_command(command: &Command, concern: &Concern, start: Option<u32>) -> Result<()> {
     as_extension(|| {
         without_waiting(|| {
-            let changed = Changes::read(concern, start)?;
-            protect(command, &changed)?;
+            let changed = with_one_present(|| {
+                let changed = Changes::read(concern, start)?;
+                protect(command, &changed)?;
+                Ok(changed)
+            })?;
             cache::maintenance(|| follow(command, concern, &changed))
         })
     })
@@ -153,7 +156,7 @@ fn protect(command: &Command, changed: &Changes) -> Result<()> {
             });
         }
         // One that was there before is not this command's doing, which may be an event trigger's amid our own commands.
-        let fault = stream_tables::trigger_fault(after.oid, Mode::Fresh)?;
+        let fault = with_side(Side::After, || stream_tables::trigger_fault(after.oid, Mode::Read))?;
         let before_it =
             with_side(Side::Before(start), || stream_tables::trigger_fault(after.oid, Mode::Read))?;
         if let Some(what) = fault.filter(|_| before_it.is_none()) {

@@ -76,11 +76,11 @@ fn replace(table: &StreamTable, parsed: &Parsed, analysis: &Analysis) -> Result<
     for source in old.union(&analysis.sources()) {
         lock_relation(*source, LockMode::AccessShare);
     }
+    lock_ours(Ours::StreamTable(table.relid), true)?;
     let have = columns(table.relid)?;
     let steps = column_steps(&have, &parsed.columns)?;
     let reshaped = !steps.is_empty() || !out_of_order(&have, &parsed.columns).is_empty();
     lock_relation(table.relid, if reshaped { LockMode::AccessExclusive } else { LockMode::RowExclusive });
-    lock_ours(Ours::StreamTable(table.relid), true)?;
     let before = shape_now(table.relid)?;
     if reshaped {
         bind::drop_row_index(table)?;

@@ -1,5 +1,7 @@
 //! MVCC snapshots: which state of data and catalogs a piece of work reads.
 
+use std::cell::Cell;
+
 use pgrx::pg_sys;
 
 use crate::error::Result;
@@ -32,18 +34,49 @@ pub enum Side {
     After,
 }
 
+thread_local! {
+    /// What `with_side` starts from, where several reads are to be of one present; null: of the latest.
+    static PRESENT: Cell<pg_sys::Snapshot> = const { Cell::new(std::ptr::null_mut()) };
+}
+
+/// Runs `f`, in which both sides of a command are seen from one present: what others commit between two reads is on neither,
+/// or it would pass for the command's doing.
+pub fn with_one_present<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    // SAFETY: a registered copy, which lives until it is given back below, or until the abort of the (sub)transaction when
+    // `f` raises; the guard forgets it in either case.
+    unsafe {
+        let present = pg_sys::RegisterSnapshot(pg_sys::GetLatestSnapshot());
+        let guard = PresentGuard(PRESENT.replace(present));
+        let result = f();
+        drop(guard);
+        pg_sys::UnregisterSnapshot(present);
+        result
+    }
+}
+
+/// Plain thread-local state, so safe to restore while unwinding.
+struct PresentGuard(pg_sys::Snapshot);
+
+impl Drop for PresentGuard {
+    fn drop(&mut self) {
+        PRESENT.set(self.0);
+    }
+}
+
 /// Runs `f` with the catalogs as of `side`; `f` must only read.
 pub fn with_side<T>(side: Side, f: impl FnOnce() -> Result<T>) -> Result<T> {
-    // SAFETY: a copy of the latest snapshot is pushed, so changing its command id affects nobody else; popped below,
-    // or by abort when `f` raises.
+    // SAFETY: a copy is pushed, so changing its command id affects nobody else; popped below, or by abort when `f` raises.
+    // What it is a copy of is PostgreSQL's latest snapshot, or one that `with_one_present` keeps registered.
     unsafe {
         if side == Side::After {
             pg_sys::CommandCounterIncrement();
         }
-        pg_sys::PushCopiedSnapshot(pg_sys::GetLatestSnapshot());
-        if let Side::Before(start) = side {
-            (*pg_sys::GetActiveSnapshot()).curcid = start;
-        }
+        let present = PRESENT.get();
+        pg_sys::PushCopiedSnapshot(if present.is_null() { pg_sys::GetLatestSnapshot() } else { present });
+        (*pg_sys::GetActiveSnapshot()).curcid = match side {
+            Side::Before(start) => start,
+            Side::After => pg_sys::GetCurrentCommandId(false),
+        };
     }
     let result = f();
     // SAFETY: as above.

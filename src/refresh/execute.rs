@@ -88,8 +88,9 @@ fn take_locks(relid: Oid, sources: &Columns) -> Result<()> {
     for source in sources.keys() {
         lock_relation(*source, LockMode::AccessShare);
     }
-    lock_relation(relid, LockMode::RowExclusive);
+    // Before the table: whoever has it may need a stronger lock on the table than those who wait for it would leave.
     lock_ours(Ours::StreamTable(relid), true)?;
+    lock_relation(relid, LockMode::RowExclusive);
     cdc::hold_buffers(sources.keys().copied())
 }
 

@@ -70,6 +70,8 @@ pub fn check(soak: &Soak) -> Vec<String> {
     for bad in ["panicked at", "was terminated by signal", "TRAP:", "WARNING:  snapshot reference leak"] {
         if log.contains(bad) {
             faults.push(format!("the server's log has {bad:?}"));
+            let lines = log.lines().filter(|l| ["FATAL", "PANIC", bad].iter().any(|w| l.contains(w)));
+            faults.extend(lines.take(5).map(str::to_string));
         }
     }
     faults
@@ -91,7 +93,8 @@ const LEFTOVERS: [(&str, &str); 4] = [
     (
         "capture triggers of nothing",
         "SELECT count(*) FROM pg_trigger t WHERE t.tgname LIKE 'pgtrickle\\_capture\\_%' AND NOT EXISTS (
-           SELECT FROM pgtrickle.pgt_dependencies d WHERE t.tgname = 'pgtrickle_capture_' || d.object)",
+           SELECT FROM pgtrickle.pgt_dependencies d
+           WHERE t.tgname IN ('pgtrickle_capture_' || d.object, 'pgtrickle_capture_truncate_' || d.object))",
     ),
 ];
 
@@ -107,8 +110,13 @@ fn finish_prepared(c: &mut Client) {
 }
 
 /// Suspensions that the soak causes, by stream table.
-const CAUSED: [(&str, &[&str]); 2] =
-    [("notes", &["COLUMN_DROPPED"]), ("life", &["MANUAL", "SUSPENDED_BY_HAND"])];
+const CAUSED: [(&str, &[&str]); 4] = [
+    ("notes", &["COLUMN_DROPPED"]),
+    ("life", &["MANUAL"]),
+    // A label was added to the enum that they group by.
+    ("by_kind", &["UNCLASSIFIED"]),
+    ("kinds", &["UNCLASSIFIED"]),
+];
 
 /// Equal to its query after a refresh, or suspended for something that the soak did to it.
 fn check_one(c: &mut Client, name: &str) -> Result<(), String> {

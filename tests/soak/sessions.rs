@@ -193,6 +193,11 @@ fn object_changes(soak: &Soak, number: u64) {
             _ => "CREATE OR REPLACE VIEW unrelated_view AS SELECT id FROM queue".into(),
         };
         s.run(&sql, &[]);
+        s.run(
+            "SELECT pgtrickle.resume_stream_table(stream_table) FROM pgtrickle.stream_tables
+             WHERE stream_table::text IN ('by_kind', 'kinds') AND status = 'suspended' AND reason = 'UNCLASSIFIED'",
+            &[],
+        );
         s.pause(500);
     }
 }
@@ -204,7 +209,7 @@ fn partition_changes(soak: &Soak, number: u64) {
         s.run("ALTER TABLE ledger ATTACH PARTITION ledger_2 FOR VALUES IN (2)", &[]);
         s.run(&format!("INSERT INTO ledger (account, kind, amount, part) VALUES ({n}, 'busy', {n}, 2)"), &["23514"]);
         s.pause(400);
-        s.run("ALTER TABLE ledger DETACH PARTITION ledger_2", &[]);
+        s.run("ALTER TABLE ledger DETACH PARTITION ledger_2", &[GONE[0]]);
         s.run(&format!("UPDATE ledger_2 SET amount = amount + {n}"), &[]);
         s.pause(400);
         // A cancelled step leaves it attached or not: begin from where it is.
