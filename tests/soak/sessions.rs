@@ -66,7 +66,11 @@ impl<'a> Session<'a> {
         }
         // Cancelled or not, an open transaction block ends here.
         while let Err(error) = self.client.batch_execute("ROLLBACK") {
-            assert!(error.as_db_error().is_some(), "the connection is lost: {error}");
+            if error.as_db_error().is_none() {
+                let log = self.soak.cluster.log();
+                let last: Vec<&str> = log.lines().filter(|l| l.contains("FATAL") || l.contains("PANIC")).collect();
+                panic!("the connection is lost: {error:?}\n{sql}\n{}", last.join("\n"));
+            }
         }
         false
     }
@@ -206,7 +210,7 @@ fn partition_changes(soak: &Soak, number: u64) {
     let mut s = Session::open(soak, number, "partitions");
     while soak.running() {
         let n = s.pick(100);
-        s.run("ALTER TABLE ledger ATTACH PARTITION ledger_2 FOR VALUES IN (2)", &[]);
+        s.run("ALTER TABLE ledger ATTACH PARTITION ledger_2 FOR VALUES IN (2)", &["42809"]);
         s.run(&format!("INSERT INTO ledger (account, kind, amount, part) VALUES ({n}, 'busy', {n}, 2)"), &["23514"]);
         s.pause(400);
         s.run("ALTER TABLE ledger DETACH PARTITION ledger_2", &[GONE[0]]);
