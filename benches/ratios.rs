@@ -11,7 +11,7 @@ mod tpch;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, NoTls};
+use postgres::Client;
 use support::{Cluster, Options, assert_up_to_date};
 use tpch::{
     Change, INDEXES, STREAM_TABLES, change, median, ms, ratio, run, seconds, text_table, timed,

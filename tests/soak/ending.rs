@@ -53,7 +53,10 @@ pub fn check(soak: &Soak) -> Vec<String> {
         }
     }
     let lives = c
-        .query("SELECT stream_table::text FROM pgtrickle.stream_tables WHERE stream_table::text LIKE 'life%'", &[])
+        .query(
+            "SELECT stream_table::text FROM pgtrickle.stream_tables WHERE stream_table::text LIKE 'life%'",
+            &[],
+        )
         .expect("stream_tables");
     for row in lives {
         if let Err(fault) = check_one(&mut c, row.get(0)) {
@@ -128,9 +131,9 @@ fn check_one(c: &mut Client, name: &str) -> Result<(), String> {
         .map_err(|e| format!("{name}: {}", describe(&e)))?;
     let (status, reason, detail): (String, String, String) = (row.get(0), row.get(1), row.get(2));
     if status == "suspended" {
-        let caused = CAUSED.iter().any(|(table, reasons)| {
-            name.starts_with(table) && reasons.contains(&reason.as_str())
-        });
+        let caused = CAUSED
+            .iter()
+            .any(|(table, reasons)| name.starts_with(table) && reasons.contains(&reason.as_str()));
         return if caused { Ok(()) } else { Err(format!("{name} is suspended: {reason}: {detail}")) };
     }
     let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| support::refresh(c, name)));

@@ -68,7 +68,8 @@ impl<'a> Session<'a> {
         while let Err(error) = self.client.batch_execute("ROLLBACK") {
             if error.as_db_error().is_none() {
                 let log = self.soak.cluster.log();
-                let last: Vec<&str> = log.lines().filter(|l| l.contains("FATAL") || l.contains("PANIC")).collect();
+                let last: Vec<&str> =
+                    log.lines().filter(|l| l.contains("FATAL") || l.contains("PANIC")).collect();
                 panic!("the connection is lost: {error:?}\n{sql}\n{}", last.join("\n"));
             }
         }
@@ -141,7 +142,9 @@ fn preparer(soak: &Soak, number: u64) {
         count += 1;
         let id = 2000 + s.pick(100);
         let begun = match s.pick(3) {
-            0 => format!("BEGIN; INSERT INTO queue VALUES ({id}, '{{\"n\": 1}}') ON CONFLICT (id) DO NOTHING"),
+            0 => {
+                format!("BEGIN; INSERT INTO queue VALUES ({id}, '{{\"n\": 1}}') ON CONFLICT (id) DO NOTHING")
+            }
             1 => "BEGIN; CREATE TABLE prepared_one (x int); DROP TABLE prepared_one".into(),
             _ => format!("BEGIN; DELETE FROM queue WHERE id = {id}"),
         };
@@ -192,8 +195,12 @@ fn object_changes(soak: &Soak, number: u64) {
                 "CREATE OR REPLACE FUNCTION fee(n numeric) RETURNS numeric LANGUAGE sql IMMUTABLE AS 'SELECT n * 0.0{n}'"
             ),
             1 => format!("ALTER TYPE mood ADD VALUE 'mood {value}'"),
-            2 => format!("CREATE OR REPLACE VIEW rich AS SELECT id, branch, balance FROM accounts WHERE balance > {n}00"),
-            3 => format!("CREATE FUNCTION other_{value}() RETURNS int LANGUAGE sql AS 'SELECT 1'; DROP FUNCTION other_{value}()"),
+            2 => format!(
+                "CREATE OR REPLACE VIEW rich AS SELECT id, branch, balance FROM accounts WHERE balance > {n}00"
+            ),
+            3 => format!(
+                "CREATE FUNCTION other_{value}() RETURNS int LANGUAGE sql AS 'SELECT 1'; DROP FUNCTION other_{value}()"
+            ),
             _ => "CREATE OR REPLACE VIEW unrelated_view AS SELECT id FROM queue".into(),
         };
         s.run(&sql, &[]);
@@ -211,7 +218,10 @@ fn partition_changes(soak: &Soak, number: u64) {
     while soak.running() {
         let n = s.pick(100);
         s.run("ALTER TABLE ledger ATTACH PARTITION ledger_2 FOR VALUES IN (2)", &["42809"]);
-        s.run(&format!("INSERT INTO ledger (account, kind, amount, part) VALUES ({n}, 'busy', {n}, 2)"), &["23514"]);
+        s.run(
+            &format!("INSERT INTO ledger (account, kind, amount, part) VALUES ({n}, 'busy', {n}, 2)"),
+            &["23514"],
+        );
         s.pause(400);
         s.run("ALTER TABLE ledger DETACH PARTITION ledger_2", &[GONE[0]]);
         s.run(&format!("UPDATE ledger_2 SET amount = amount + {n}"), &[]);
@@ -255,8 +265,11 @@ fn lives(soak: &Soak, number: u64) {
             format!("SELECT pgtrickle.refresh_stream_table('{name}')"),
             format!("SELECT pgtrickle.suspend_stream_table('{name}')"),
             format!("SELECT pgtrickle.resume_stream_table('{name}')"),
-            format!("SELECT pgtrickle.alter_stream_table_query('{name}', 'SELECT branch, sum(balance) AS n FROM accounts GROUP BY branch')"),
-            "SELECT count(*) FROM pgtrickle.health_check(); SELECT count(*) FROM pgtrickle.stream_tables".into(),
+            format!(
+                "SELECT pgtrickle.alter_stream_table_query('{name}', 'SELECT branch, sum(balance) AS n FROM accounts GROUP BY branch')"
+            ),
+            "SELECT count(*) FROM pgtrickle.health_check(); SELECT count(*) FROM pgtrickle.stream_tables"
+                .into(),
         ] {
             s.run(&step, &[SUSPENDED, GONE[0]]);
             s.pause(100);
@@ -279,7 +292,9 @@ fn temporary(soak: &Soak, number: u64) {
             1 => "BEGIN; CREATE TEMP TABLE tt (a int) ON COMMIT DROP; INSERT INTO tt VALUES (1); COMMIT",
             2 => "DISCARD ALL",
             3 => "CREATE TEMP VIEW tv AS SELECT id FROM branches; DROP VIEW tv",
-            _ => "DO $$ BEGIN CREATE TEMP TABLE tt (a int); RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN NULL; END $$",
+            _ => {
+                "DO $$ BEGIN CREATE TEMP TABLE tt (a int); RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN NULL; END $$"
+            }
         };
         if sql == "DISCARD ALL" {
             s.run(sql, &[]);

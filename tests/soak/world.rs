@@ -32,7 +32,11 @@ pub const STREAM_TABLES: [(&str, &str, Option<&str>); 9] = [
     ),
     ("top_branch", "SELECT max(n) AS n, max(balance) AS balance FROM by_branch", Some("1 second")),
     ("rich_accounts", "SELECT id, branch, balance FROM rich", Some("1 second")),
-    ("by_kind", "SELECT kind, count(*) AS n, sum(amount) AS amount FROM ledger GROUP BY kind", Some("1 second")),
+    (
+        "by_kind",
+        "SELECT kind, count(*) AS n, sum(amount) AS amount FROM ledger GROUP BY kind",
+        Some("1 second"),
+    ),
     ("fees", "SELECT id, fee(balance) AS fee FROM accounts", Some("2 seconds")),
     ("notes", "SELECT id, note FROM accounts", Some("1 second")),
     (
