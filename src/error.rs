@@ -30,6 +30,10 @@ pub enum SqlState {
     ObjectNotInPrerequisiteState,
     /// 54000
     ProgramLimitExceeded,
+    /// 42703
+    UndefinedColumn,
+    /// 40001
+    SerializationFailure,
     /// 42P01
     UndefinedTable,
     /// 55P03
@@ -122,12 +126,18 @@ pub enum Error {
     /// A table of the user's that is locked by others for too long.
     #[error("could not obtain a lock on {name} within the time for it")]
     SourceLocked { name: String, holders: String },
+    /// Somebody has changed a row of ours since this transaction began to look.
+    #[error("could not serialize access to {what} due to a concurrent change")]
+    ConcurrentChange { what: String },
     /// Work of our own inside a user's command took too long.
     #[error("the time for it is over")]
     OutOfTime,
     /// A table of pgtrickle's own is missing.
     #[error("relation {name} does not exist")]
     OwnTableMissing { name: String },
+    /// Somebody has renamed a column of a table of pgtrickle's own, or made another one in its place.
+    #[error("relation {name} does not have the columns that it was created with")]
+    OwnTableChanged { name: String },
     /// There is no schema snapshot of this number.
     #[error("there is no schema snapshot {id}")]
     NoSnapshot { id: i64 },
@@ -172,8 +182,10 @@ impl Error {
             Error::Passed(original) => Native(original.code),
             Error::TooManyColumns { .. } => ProgramLimitExceeded,
             Error::LockNotAvailable { .. } | Error::SourceLocked { .. } => LockNotAvailable,
+            Error::ConcurrentChange { .. } => SerializationFailure,
             Error::OutOfTime => QueryCanceled,
             Error::OwnTableMissing { .. } | Error::NoHistory { .. } => UndefinedTable,
+            Error::OwnTableChanged { .. } => UndefinedColumn,
             Error::NoSnapshot { .. } => UndefinedObject,
             Error::AmbiguousName { .. } => InvalidParameterValue,
             Error::Internal(_) => Internal,
@@ -222,8 +234,10 @@ impl Error {
             Error::SourceLocked { holders, .. } => {
                 format!("reason=LOCK_NOT_AVAILABLE: it is held by {holders}.")
             }
+            Error::ConcurrentChange { .. } => "reason=CONCURRENT_CHANGE.".into(),
             Error::OutOfTime => "reason=OUT_OF_TIME.".into(),
             Error::OwnTableMissing { .. } => "reason=OWN_TABLE_MISSING.".into(),
+            Error::OwnTableChanged { .. } => "reason=OWN_TABLE_CHANGED.".into(),
             Error::NoSnapshot { .. } => "reason=SNAPSHOT_NOT_FOUND.".into(),
             Error::NoHistory { .. } => "reason=NO_HISTORY.".into(),
             Error::AmbiguousName { found, .. } => format!("reason=AMBIGUOUS_NAME: {found}."),
@@ -280,8 +294,9 @@ impl Error {
             Error::SourceLocked { .. } => {
                 "Try again when that transaction has ended, or raise pg_trickle.source_lock_timeout.".into()
             }
+            Error::ConcurrentChange { .. } => "Repeat the transaction.".into(),
             Error::OutOfTime => "See pg_trickle.snapshot_timeout.".into(),
-            Error::OwnTableMissing { .. } => "Restore it from a dump, or create the extension anew.".into(),
+            Error::OwnTableMissing { .. } | Error::OwnTableChanged { .. } => "Restore it from a dump, or create the extension anew.".into(),
             Error::NoSnapshot { .. } => {
                 "List them with SELECT snapshot_id, schema_name, table_name, captured_at FROM pgtrickle.schema_snapshots.".into()
             }

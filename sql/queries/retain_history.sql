@@ -1,4 +1,4 @@
--- Removes the oldest rows of history that nothing keeps, at most $3 at once; returns how many. Of each stream table and status the
+-- The oldest rows of history that nothing keeps, at most $3 at once. Of each stream table and status the
 -- newest $1 stay if they are not older than $2 days (0: of whatever age), and the newest one in any case; of all stream
 -- tables that are gone together the newest $1 that are not older.
 WITH ranked AS (
@@ -13,7 +13,5 @@ WITH ranked AS (
      OR $2 > 0 AND r.started_at < pg_catalog.now() - pg_catalog.make_interval(days => $2::integer)
         AND (r.place > 1 OR NOT r.alive)
   ORDER BY r.id LIMIT $3
-), gone AS (
-  DELETE FROM pgtrickle.pgt_refresh_history h USING old o WHERE o.id = h.id RETURNING 1
 )
-SELECT pg_catalog.count(*) FROM gone
+SELECT o.id FROM old o

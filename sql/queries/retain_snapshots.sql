@@ -1,4 +1,4 @@
--- Removes the oldest schema snapshots that nothing keeps, at most $5 at once; returns how many.
+-- The oldest schema snapshots that nothing keeps, at most $5 at once.
 -- Of relations that are gone, the newest $4 stay (0: all of them). Older than $2 days (0: of any age none), those beyond the newest $1
 -- of their table go, and of a name that no table has any more all. The newest of every living relation stays, under
 -- whatever name it was taken. $3: origin of oids.
@@ -22,7 +22,5 @@ WITH recorded AS (
       OR $2 > 0 AND r.captured_at < pg_catalog.now() - pg_catalog.make_interval(days => $2::integer)
          AND (r.place > $1 OR NOT r.named))
   ORDER BY r.snapshot_id LIMIT $5
-), gone AS (
-  DELETE FROM pgtrickle.pgt_schema_snapshots s USING old o WHERE o.snapshot_id = s.snapshot_id RETURNING 1
 )
-SELECT pg_catalog.count(*) FROM gone
+SELECT o.snapshot_id FROM old o

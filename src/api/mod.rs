@@ -9,7 +9,12 @@ mod triggers;
 
 use pgrx::extension_sql_file;
 
-extension_sql_file!("../../sql/catalog.sql", name = "catalog", bootstrap);
+extension_sql_file!("../../sql/schemas.sql", name = "schemas", bootstrap);
+extension_sql_file!(
+    "../../sql/catalog.sql",
+    name = "catalog",
+    requires = ["schemas", side::own_rows, triggers::restore]
+);
 extension_sql_file!(
     "../../sql/views.sql",
     name = "views",

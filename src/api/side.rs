@@ -8,13 +8,13 @@ use pgrx::prelude::*;
 use crate::pg::entry;
 use crate::pg::foreign::boundary;
 
-/// What a side table's query returns: its own rows.
+/// What the query of a table of pgtrickle's own returns: its rows.
 #[pg_extern(sql = r#"
-CREATE FUNCTION pgtrickle_internal.kept(name cstring) RETURNS SETOF record STRICT
+CREATE FUNCTION pgtrickle_internal.own_rows(schema cstring, name cstring) RETURNS SETOF record STRICT
 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
-"#, requires = ["catalog"])]
-fn kept(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
-    boundary(|| entry::kept(fcinfo))
+"#, requires = ["schemas"])]
+pub(super) fn own_rows(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
+    boundary(|| entry::own_rows(fcinfo))
 }
 
 /// Tells the planner how many rows `changes` returns.

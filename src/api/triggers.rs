@@ -23,6 +23,14 @@ fn guard(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
     boundary(|| entry::guard(fcinfo))
 }
 
+/// Restored rows of a table of pgtrickle's own.
+#[pg_extern(sql = r#"
+CREATE FUNCTION pgtrickle._restore() RETURNS trigger LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#, requires = ["schemas"])]
+pub(super) fn restore(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
+    boundary(|| entry::restore(fcinfo))
+}
+
 /// After every DDL command.
 #[pg_extern(sql = r#"
 CREATE FUNCTION pgtrickle._on_ddl_end() RETURNS event_trigger LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::catalog::{self, tables::CAPTURES};
 use crate::error::{Error, Result};
 use crate::model::Oid;
+use crate::pg::own_rows;
 use crate::pg::spi::{self, Arg, Mode};
 
 /// The columns that are captured; None when nothing is.
@@ -25,17 +27,12 @@ pub fn columns(source: Oid) -> Result<Option<BTreeSet<i16>>> {
 /// Records them.
 pub fn record(source: Oid, columns: &BTreeSet<i16>) -> Result<()> {
     let list: Vec<i16> = columns.iter().copied().collect();
-    spi::run(
-        "INSERT INTO pgtrickle.pgt_captures (source, columns) VALUES ($1, $2) \
-         ON CONFLICT (source) DO UPDATE SET columns = excluded.columns",
-        &[Arg::Oid(source), Arg::Ints(&list)],
-        Mode::Fresh,
-    )?;
+    let sql = CAPTURES.upsert(&[("source", "$1"), ("columns", "$2")], "t.source = $1")?;
+    own_rows::put(&CAPTURES, &sql, &[Arg::Oid(source), Arg::Ints(&list)], Mode::Fresh)?;
     Ok(())
 }
 
 /// Nothing is captured any more.
 pub fn forget(source: Oid) -> Result<()> {
-    spi::run("DELETE FROM pgtrickle.pgt_captures WHERE source = $1", &[Arg::Oid(source)], Mode::Fresh)?;
-    Ok(())
+    catalog::delete(&CAPTURES, "t.source = $1", &[Arg::Oid(source)], Mode::Fresh).map(|_| ())
 }

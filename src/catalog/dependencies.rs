@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::catalog::{self, tables::DEPENDENCIES};
 use crate::error::Result;
 use crate::model::Oid;
+use crate::pg::own_rows;
 use crate::pg::query::Use;
 use crate::pg::snapshot::{Side, with_side};
 use crate::pg::spi::{self, Arg, Mode};
@@ -12,19 +14,29 @@ use crate::sqltext;
 
 /// Replaces the dependencies of a stream table.
 pub fn replace(relid: Oid, uses: &[Use]) -> Result<()> {
-    spi::run("DELETE FROM pgtrickle.pgt_dependencies WHERE relid = $1", &[Arg::Oid(relid)], Mode::Fresh)?;
-    spi::run(
-        "INSERT INTO pgtrickle.pgt_dependencies (relid, kind, class, object, attnum, roles) \
-         VALUES ($1, 'self', 0, $1, 0, '{}')",
-        &[Arg::Oid(relid)],
-        Mode::Fresh,
-    )?;
+    delete(relid)?;
+    let own = [
+        ("relid", "$1"),
+        ("kind", "'self'"),
+        ("class", "0"),
+        ("object", "$1"),
+        ("attnum", "0"),
+        ("roles", "'{}'"),
+    ];
+    catalog::insert(&DEPENDENCIES, &own, &[Arg::Oid(relid)], Mode::Fresh)?;
     for u in uses {
         let roles: Vec<&str> = u.roles.iter().map(|r| r.word()).collect();
         let quoted: Vec<String> = roles.iter().map(|r| format!("\"{r}\"")).collect();
-        spi::run(
-            "INSERT INTO pgtrickle.pgt_dependencies (relid, kind, class, object, attnum, roles) \
-             VALUES ($1, $2, $3, $4, $5::smallint, $6::text[])",
+        catalog::insert(
+            &DEPENDENCIES,
+            &[
+                ("relid", "$1"),
+                ("kind", "$2"),
+                ("class", "$3"),
+                ("object", "$4"),
+                ("attnum", "$5"),
+                ("roles", "$6"),
+            ],
             &[
                 Arg::Oid(relid),
                 Arg::Text(u.kind.word()),
@@ -37,6 +49,11 @@ pub fn replace(relid: Oid, uses: &[Use]) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// Forgets those of a stream table.
+pub fn delete(relid: Oid) -> Result<()> {
+    catalog::delete(&DEPENDENCIES, "t.relid = $1", &[Arg::Oid(relid)], Mode::Fresh).map(|_| ())
 }
 
 /// Tables that a stream table reads, with the columns used (0: the whole row) of each.
@@ -116,13 +133,7 @@ pub fn sources_among(relations: &[Oid], side: Side) -> Result<BTreeSet<Oid>> {
 
 /// Notes that a stream table is suspended, for commands that look for any. `replace` forgets it.
 pub fn mark_suspended(relid: Oid) -> Result<()> {
-    spi::run(
-        "INSERT INTO pgtrickle.pgt_dependencies (relid, kind, class, object, attnum, roles) \
-         VALUES ($1, 'suspended', 0, 0, -2, '{}') ON CONFLICT DO NOTHING",
-        &[Arg::Oid(relid)],
-        Mode::Fresh,
-    )?;
-    Ok(())
+    add_missing("'suspended'", "0", "-2", "(VALUES (true)) one", &[Arg::Oid(relid)])
 }
 
 /// Notes the names that a suspended stream table's query uses, so that a command which gives one of them to something is
@@ -133,11 +144,23 @@ pub fn await_names(relid: Oid, query: &str) -> Result<()> {
     names.insert("::".into());
     let digests: BTreeSet<Oid> = names.iter().map(|n| sqltext::name_digest(n)).collect();
     let digests: Vec<Oid> = digests.into_iter().collect();
-    spi::run(
-        "INSERT INTO pgtrickle.pgt_dependencies (relid, kind, class, object, attnum, roles) \
-         SELECT $1, 'cure', 0, o, -1, '{}' FROM pg_catalog.unnest($2) o ON CONFLICT DO NOTHING",
-        &[Arg::Oid(relid), Arg::Oids(&digests)],
-        Mode::Fresh,
-    )?;
+    add_missing("'cure'", "o", "-1", "pg_catalog.unnest($2) o", &[Arg::Oid(relid), Arg::Oids(&digests)])
+}
+
+/// Adds rows of class 0 for stream table `$1` that are not there yet, one for each row of `from`.
+fn add_missing(kind: &str, object: &str, attnum: &str, from: &str, args: &[Arg]) -> Result<()> {
+    let values = [
+        ("relid", "$1"),
+        ("kind", kind),
+        ("class", "0"),
+        ("object", object),
+        ("attnum", attnum),
+        ("roles", "'{}'"),
+    ];
+    let missing = format!(
+        "FROM {from} WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d \
+         WHERE d.relid = $1 AND d.class = 0 AND d.object = {object} AND d.attnum = {attnum})"
+    );
+    own_rows::put(&DEPENDENCIES, &DEPENDENCIES.insert_from(&values, &missing)?, args, Mode::Fresh)?;
     Ok(())
 }

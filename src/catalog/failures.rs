@@ -1,20 +1,21 @@
 //! `pgtrickle.pgt_capture_failures`: snapshots that could not be taken.
 #![forbid(unsafe_code)]
 
+use crate::catalog::{self, tables::CAPTURE_FAILURES};
 use crate::error::{Error, Result};
 use crate::pg::lock::{LockMode, try_lock_own};
+use crate::pg::snapshot::with_transaction_snapshot;
 use crate::pg::spi::{self, Arg, Mode};
 
 /// Notes those of one command.
 pub fn note(what: &str, sqlstate: &str, number: i64, relations: &str, actor: &str) -> Result<()> {
     try_lock_own(c"pgt_capture_failures", LockMode::RowExclusive)?;
-    spi::run(
-        "INSERT INTO pgtrickle.pgt_capture_failures (what, sqlstate, number, relations, actor) \
-         VALUES ($1, $2, $3, $4, $5)",
+    catalog::insert(
+        &CAPTURE_FAILURES,
+        &[("what", "$1"), ("sqlstate", "$2"), ("number", "$3"), ("relations", "$4"), ("actor", "$5")],
         &[Arg::Text(what), Arg::Text(sqlstate), Arg::Int(number), Arg::Text(relations), Arg::Text(actor)],
         Mode::Fresh,
-    )?;
-    Ok(())
+    )
 }
 
 /// Counts those that can't be noted, for good: a sequence takes no part in a rollback.
@@ -32,8 +33,38 @@ const KEEP: i64 = 1_000;
 
 /// Keeps the notes few. How many failures there were stays true.
 pub fn prune() -> Result<()> {
-    let sql = include_str!("../../sql/queries/retain_failures.sql");
-    spi::run_once(sql, &[Arg::Int(KEEP)], Mode::Fresh).map(|_| ())
+    const OLD: &str = include_str!("../../sql/queries/retain_failures.sql");
+    // Counted and deleted through one snapshot.
+    with_transaction_snapshot(|| {
+        let sum = format!(
+            "SELECT pg_catalog.max(t.failed_at), (pg_catalog.array_agg(t.sqlstate ORDER BY t.failed_at DESC))[1], \
+             pg_catalog.sum(t.number)::bigint FROM pgtrickle.pgt_capture_failures t WHERE t.ctid IN ({OLD}) \
+             HAVING pg_catalog.count(*) > 0"
+        );
+        let Some(mut row) = spi::run(&sum, &[Arg::Int(KEEP)], Mode::InSnapshot)?.first() else {
+            return Ok(());
+        };
+        let (last, sqlstate, number) = (row.text(0)?, row.text(1)?, row.parse(2)?);
+        catalog::delete(
+            &CAPTURE_FAILURES,
+            &format!("t.ctid IN ({OLD})"),
+            &[Arg::Int(KEEP)],
+            Mode::InSnapshot,
+        )?;
+        catalog::insert(
+            &CAPTURE_FAILURES,
+            &[
+                ("failed_at", "$1"),
+                ("what", "'older failures together'"),
+                ("sqlstate", "$2"),
+                ("number", "$3"),
+                ("relations", "''"),
+                ("actor", "''"),
+            ],
+            &[Arg::Text(&last), Arg::Text(&sqlstate), Arg::Int(number)],
+            Mode::InSnapshot,
+        )
+    })
 }
 
 /// Forgets all of them; how many there were.
@@ -45,13 +76,16 @@ pub fn forget() -> Result<i64> {
     )?;
     let counted: i64 = counted.first().map_or(Ok(0), |mut row| row.parse(0))?;
     spi::run("SELECT pg_catalog.setval('pgtrickle.pgt_uncounted_failures', 1, false)", &[], Mode::Fresh)?;
-    let noted = spi::run(
-        "WITH gone AS (DELETE FROM pgtrickle.pgt_capture_failures RETURNING number) \
-         SELECT COALESCE(pg_catalog.sum(number), 0)::bigint FROM gone",
-        &[],
-        Mode::Fresh,
-    )?;
-    let noted: i64 = noted.first().map_or(Ok(0), |mut row| row.parse(0))?;
+    // Counted and deleted through one snapshot.
+    let noted = with_transaction_snapshot(|| {
+        let noted = spi::run(
+            "SELECT COALESCE(pg_catalog.sum(number), 0)::bigint FROM pgtrickle.pgt_capture_failures",
+            &[],
+            Mode::InSnapshot,
+        )?;
+        catalog::delete(&CAPTURE_FAILURES, "true", &[], Mode::InSnapshot)?;
+        noted.first().map_or(Ok(0), |mut row| row.parse::<i64>(0))
+    })?;
     Ok(counted + noted)
 }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::catalog::stream_tables::StreamTable;
+use crate::catalog::{self, tables::REFRESH_HISTORY};
 use crate::error::Result;
 use crate::model::{Oid, Outcome};
 use crate::pg::guc::Retention;
@@ -12,10 +13,20 @@ use crate::pg::spi::{self, Arg, Mode};
 /// A refresh that changed something, `took` long until now.
 pub fn completed(table: &StreamTable, took: Duration, outcome: Outcome, detail: Option<&str>) -> Result<()> {
     let micros = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
-    spi::run(
-        "INSERT INTO pgtrickle.pgt_refresh_history (relid, stream_table_name, started_at, finished_at, action, status, \
-         detail, rows_inserted, rows_updated, rows_deleted) \
-         VALUES ($1, $2, pg_catalog.clock_timestamp() - $3 * interval '1 microsecond', pg_catalog.clock_timestamp(), $4, 'completed', $5, $6, $7, $8)",
+    catalog::insert(
+        &REFRESH_HISTORY,
+        &[
+            ("relid", "$1"),
+            ("stream_table_name", "$2"),
+            ("started_at", "pg_catalog.clock_timestamp() - $3 * interval '1 microsecond'"),
+            ("finished_at", "pg_catalog.clock_timestamp()"),
+            ("action", "$4"),
+            ("status", "'completed'"),
+            ("detail", "$5"),
+            ("rows_inserted", "$6"),
+            ("rows_updated", "$7"),
+            ("rows_deleted", "$8"),
+        ],
         &[
             Arg::Oid(table.relid),
             Arg::Text(&table.display()),
@@ -27,8 +38,7 @@ pub fn completed(table: &StreamTable, took: Duration, outcome: Outcome, detail: 
             Arg::Int(outcome.deleted),
         ],
         Mode::InSnapshot,
-    )?;
-    Ok(())
+    )
 }
 
 /// How long computing the contents took the last time, if that is known.
@@ -54,9 +64,18 @@ pub struct Event<'a> {
 
 /// A failure, suspension or resumption. The owner alone sees detail and hint: they may quote rows.
 pub fn event(table: &StreamTable, event: &Event) -> Result<()> {
-    spi::run(
-        "INSERT INTO pgtrickle.pgt_refresh_history (relid, stream_table_name, started_at, finished_at, status, reason, \
-         detail, hint) VALUES ($1, $2, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), $3, $4, $5, $6)",
+    catalog::insert(
+        &REFRESH_HISTORY,
+        &[
+            ("relid", "$1"),
+            ("stream_table_name", "$2"),
+            ("started_at", "pg_catalog.clock_timestamp()"),
+            ("finished_at", "pg_catalog.clock_timestamp()"),
+            ("status", "$3"),
+            ("reason", "$4"),
+            ("detail", "$5"),
+            ("hint", "$6"),
+        ],
         &[
             Arg::Oid(table.relid),
             Arg::Text(&table.display()),
@@ -66,14 +85,14 @@ pub fn event(table: &StreamTable, event: &Event) -> Result<()> {
             Arg::Text(event.hint),
         ],
         Mode::Fresh,
-    )?;
-    Ok(())
+    )
 }
 
 /// Removes what the policy does not keep, the oldest first and at most `batch` rows; returns how many.
 pub fn prune(policy: &Retention, batch: i64) -> Result<i64> {
-    let rows = spi::run_once(
-        include_str!("../../sql/queries/retain_history.sql"),
+    let gone = catalog::delete(
+        &REFRESH_HISTORY,
+        concat!("t.id IN (", include_str!("../../sql/queries/retain_history.sql"), ")"),
         &[
             Arg::Int(policy.history_keep_last.into()),
             Arg::Int(policy.history_max_age.into()),
@@ -81,8 +100,5 @@ pub fn prune(policy: &Retention, batch: i64) -> Result<i64> {
         ],
         Mode::Fresh,
     )?;
-    match rows.first() {
-        Some(mut row) => row.parse(0),
-        None => Ok(0),
-    }
+    Ok(catalog::count(gone))
 }

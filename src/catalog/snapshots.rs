@@ -5,9 +5,11 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
+use crate::catalog::{self, tables::SCHEMA_SNAPSHOTS};
 use crate::drift::account::{Entry, Moment, Why};
 use crate::error::{Error, Result};
 use crate::model::Oid;
+use crate::pg::guc::Retention;
 use crate::pg::lock::{LockMode, try_lock_own};
 use crate::pg::names;
 use crate::pg::spi::{self, Arg, Mode, Row};
@@ -53,8 +55,36 @@ pub fn insert(snapshot: &Snapshot, by: &Circumstance) -> Result<()> {
     let retyped = by.retyped.as_ref().map(serde_json::to_string).transpose();
     let retyped = retyped.map_err(|e| Error::Internal(format!("unwritable column names: {e}")))?;
     let estimate = shape.row_estimate.map(|n| n.to_string());
-    spi::run(
-        include_str!("../../sql/queries/insert_snapshot.sql"),
+    catalog::insert(
+        &SCHEMA_SNAPSHOTS,
+        &[
+            ("origin", "$1"),
+            ("relation", "$2"),
+            ("schema_name", "$3"),
+            ("table_name", "$4"),
+            ("reason", "$5"),
+            ("moment", "$6"),
+            ("alive", "$7"),
+            ("schema_hash", "$8"),
+            ("digest", "$9"),
+            ("fingerprint", "$10"),
+            ("made_from", "$11"),
+            ("relkind", "$12"),
+            ("relpersistence", "$13"),
+            ("retyped", "$14"),
+            ("column_count", "$15"),
+            ("row_estimate", "$16"),
+            ("stats_available", "$17"),
+            ("shape", "$18"),
+            ("profile", "$19"),
+            ("actor", "$20"),
+            ("command_tag", "$21"),
+            ("statement", "$22"),
+            ("application", "$23"),
+            ("resource_identity", "$24"),
+            ("own", "$25"),
+            ("in_extension", "$26"),
+        ],
         &[
             Arg::Int(snapshot.origin),
             Arg::Oid(shape.oid),
@@ -84,8 +114,7 @@ pub fn insert(snapshot: &Snapshot, by: &Circumstance) -> Result<()> {
             Arg::Bool(by.in_extension),
         ],
         Mode::Fresh,
-    )?;
-    Ok(())
+    )
 }
 
 /// Is the newest snapshot of this relation just this one?
@@ -293,4 +322,33 @@ pub fn schemas_of(table: &str) -> Result<Vec<String>> {
     .into_iter()
     .map(|mut row| row.text(0))
     .collect()
+}
+
+/// Removes snapshots beyond the newest `keep_last` of their table that are older than `older_than`, an interval as text.
+/// Returns how many.
+pub fn prune(keep_last: i32, older_than: Option<&str>) -> Result<i64> {
+    let gone = catalog::delete(
+        &SCHEMA_SNAPSHOTS,
+        concat!("t.snapshot_id IN (", include_str!("../../sql/queries/prune_snapshots.sql"), ")"),
+        &[Arg::Int(keep_last.into()), Arg::OptText(older_than), Arg::Int(crate::pg::origin())],
+        Mode::Fresh,
+    )?;
+    Ok(catalog::count(gone))
+}
+
+/// Removes what the scheduler's policy does not keep, the oldest first and at most `batch`; returns how many.
+pub fn enforce(policy: &Retention, batch: i64) -> Result<i64> {
+    let gone = catalog::delete(
+        &SCHEMA_SNAPSHOTS,
+        concat!("t.snapshot_id IN (", include_str!("../../sql/queries/retain_snapshots.sql"), ")"),
+        &[
+            Arg::Int(policy.snapshot_keep_last.into()),
+            Arg::Int(policy.snapshot_max_age.into()),
+            Arg::Int(crate::pg::origin()),
+            Arg::Int(policy.snapshot_max_dropped.into()),
+            Arg::Int(batch),
+        ],
+        Mode::Fresh,
+    )?;
+    Ok(catalog::count(gone))
 }

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::catalog::{self, tables::SOURCES};
 use crate::error::Result;
 use crate::model::Oid;
-use crate::pg::side;
 use crate::pg::spi::{self, Arg, Mode};
+use crate::pg::{own_rows, side};
 use crate::snapshot::shape::TableShape;
 
 /// What is known of a source.
@@ -55,9 +56,10 @@ pub fn shape(source: Oid) -> Result<Option<TableShape>> {
 
 /// Records the shape.
 pub fn record(source: Oid, shape: &TableShape) -> Result<()> {
-    spi::run(
-        "INSERT INTO pgtrickle.pgt_sources (source, fingerprint, shape) VALUES ($1, $2, $3) \
-         ON CONFLICT (source) DO UPDATE SET fingerprint = excluded.fingerprint, shape = excluded.shape",
+    let values = [("source", "$1"), ("fingerprint", "$2"), ("shape", "$3")];
+    own_rows::put(
+        &SOURCES,
+        &SOURCES.upsert(&values, "t.source = $1")?,
         &[Arg::Oid(source), Arg::Text(&shape.fingerprint()?), Arg::Text(&shape.to_json()?)],
         Mode::Fresh,
     )?;
@@ -66,6 +68,5 @@ pub fn record(source: Oid, shape: &TableShape) -> Result<()> {
 
 /// Forgets a table that is no source any more.
 pub fn delete(source: Oid) -> Result<()> {
-    spi::run("DELETE FROM pgtrickle.pgt_sources WHERE source = $1", &[Arg::Oid(source)], Mode::Fresh)?;
-    Ok(())
+    catalog::delete(&SOURCES, "t.source = $1", &[Arg::Oid(source)], Mode::Fresh).map(|_| ())
 }

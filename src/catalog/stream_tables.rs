@@ -1,12 +1,15 @@
 //! `pgtrickle.pgt_stream_tables`.
 #![forbid(unsafe_code)]
 
+use crate::catalog::{self, dependencies, tables::STREAM_TABLES};
 use crate::dvm::frontier::Frontier;
 use crate::error::{Error, Result};
 use crate::model::{Oid, RefreshMode, Status};
+use crate::pg::own_rows;
 use crate::pg::query::{Analysis, Parsed};
 use crate::pg::spi::{self, Arg, Mode, Row};
 use crate::sqltext;
+use crate::sqltext::rows::Assignment;
 
 /// One row, with the table's present name and owner.
 #[derive(Debug, Clone)]
@@ -131,10 +134,22 @@ pub fn insert(
     schedule: Option<&str>,
     mode: RefreshMode,
 ) -> Result<()> {
-    spi::run(
-        "INSERT INTO pgtrickle.pgt_stream_tables (relid, table_schema, table_name, query, query_tree, columns, schedule, \
-         refresh_mode, differential, comparable, full_reasons, status) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7::interval, $8, $9, $10, $11::text[], 'uninitialized')",
+    catalog::insert(
+        &STREAM_TABLES,
+        &[
+            ("relid", "$1"),
+            ("table_schema", "$2"),
+            ("table_name", "$3"),
+            ("query", "$4"),
+            ("query_tree", "$5"),
+            ("columns", "$6"),
+            ("schedule", "$7"),
+            ("refresh_mode", "$8"),
+            ("differential", "$9"),
+            ("comparable", "$10"),
+            ("full_reasons", "$11"),
+            ("status", "'uninitialized'"),
+        ],
         &[
             Arg::Oid(relid),
             Arg::Text(schema),
@@ -149,16 +164,31 @@ pub fn insert(
             Arg::Text(&text_array(definition.full_reasons)),
         ],
         Mode::Fresh,
-    )?;
-    Ok(())
+    )
 }
+
+/// Changes columns of the row of `$1`.
+fn set(values: &[Assignment], args: &[Arg]) -> Result<()> {
+    catalog::update(&STREAM_TABLES, values, "t.relid = $1", args, Mode::Fresh)
+}
+
+/// Every change of definition makes a new one.
+const NEW_VERSION: Assignment = ("version", "t.version + 1");
 
 /// Replaces query and plan; contents have to be computed anew before they are right.
 pub fn set_query(relid: Oid, definition: &Definition) -> Result<()> {
-    spi::run(
-        "UPDATE pgtrickle.pgt_stream_tables SET query = $2, query_tree = $3, columns = $4, differential = $5, \
-         comparable = $6, full_reasons = $7::text[], reinitialize = 'its query was set', frontier = NULL, \
-         version = version + 1 WHERE relid = $1",
+    set(
+        &[
+            ("query", "$2"),
+            ("query_tree", "$3"),
+            ("columns", "$4"),
+            ("differential", "$5"),
+            ("comparable", "$6"),
+            ("full_reasons", "$7"),
+            ("reinitialize", "'its query was set'"),
+            ("frontier", "NULL"),
+            NEW_VERSION,
+        ],
         &[
             Arg::Oid(relid),
             Arg::Text(&definition.parsed.text),
@@ -168,110 +198,114 @@ pub fn set_query(relid: Oid, definition: &Definition) -> Result<()> {
             Arg::Bool(definition.analysis.comparable()),
             Arg::Text(&text_array(definition.full_reasons)),
         ],
-        Mode::Fresh,
-    )?;
-    Ok(())
+    )
 }
 
 /// Names changed: the query is printed again. True: it was another one.
 pub fn set_text(relid: Oid, schema: &str, name: &str, query: &str) -> Result<bool> {
-    let changed = spi::run(
-        "UPDATE pgtrickle.pgt_stream_tables SET table_schema = $2, table_name = $3, query = $4, version = version + 1 \
-         WHERE relid = $1 AND (table_schema, table_name, query) IS DISTINCT FROM ($2, $3, $4) RETURNING 1",
-        &[Arg::Oid(relid), Arg::Text(schema), Arg::Text(name), Arg::Text(query)],
-        Mode::Fresh,
-    )?;
-    Ok(changed.first().is_some())
+    let values = [("table_schema", "$2"), ("table_name", "$3"), ("query", "$4"), NEW_VERSION];
+    let other = "t.relid = $1 AND (t.table_schema, t.table_name, t.query) IS DISTINCT FROM ($2, $3, $4)";
+    let args = [Arg::Oid(relid), Arg::Text(schema), Arg::Text(name), Arg::Text(query)];
+    let changed = own_rows::put(&STREAM_TABLES, &STREAM_TABLES.update(&values, other)?, &args, Mode::Fresh)?;
+    Ok(changed > 0)
 }
 
 /// Schedule (NULL: by hand) and mode.
 pub fn set_options(relid: Oid, schedule: Option<&str>, mode: RefreshMode) -> Result<()> {
-    spi::run(
-        "UPDATE pgtrickle.pgt_stream_tables SET schedule = $2::interval, refresh_mode = $3, version = version + 1 \
-         WHERE relid = $1",
+    set(
+        &[("schedule", "$2"), ("refresh_mode", "$3"), NEW_VERSION],
         &[Arg::Oid(relid), Arg::OptText(schedule), Arg::Text(mode.word())],
-        Mode::Fresh,
-    )?;
-    Ok(())
+    )
 }
 
 /// The next refresh computes everything anew.
 pub fn set_reinitialize(relid: Oid, why: &str) -> Result<()> {
-    spi::run(
-        "UPDATE pgtrickle.pgt_stream_tables SET reinitialize = $2, version = version + 1 \
-         WHERE relid = $1 AND status <> 'uninitialized'",
+    catalog::update(
+        &STREAM_TABLES,
+        &[("reinitialize", "$2"), NEW_VERSION],
+        "t.relid = $1 AND t.status <> 'uninitialized'",
         &[Arg::Oid(relid), Arg::Text(why)],
         Mode::Fresh,
-    )?;
-    Ok(())
+    )
 }
 
 /// Suspends; contents are computed anew when it resumes, so buffers need not wait for it.
 pub fn set_suspended(relid: Oid, reason: &str, detail: &str, hint: &str) -> Result<()> {
-    spi::run(
-        "UPDATE pgtrickle.pgt_stream_tables SET status = 'suspended', reason = $2, detail = $3, hint = $4, \
-         reinitialize = 'it was suspended', frontier = NULL, version = version + 1 WHERE relid = $1",
+    set(
+        &[
+            ("status", "'suspended'"),
+            ("reason", "$2"),
+            ("detail", "$3"),
+            ("hint", "$4"),
+            ("reinitialize", "'it was suspended'"),
+            ("frontier", "NULL"),
+            NEW_VERSION,
+        ],
         &[Arg::Oid(relid), Arg::Text(reason), Arg::Text(detail), Arg::Text(hint)],
-        Mode::Fresh,
-    )?;
-    Ok(())
+    )
 }
 
 /// Adds a sentence to what is told of a suspension; an error where somebody else is changing the row.
 pub fn add_detail(relid: Oid, sentence: &str) -> Result<()> {
-    spi::run(
-        "WITH mine AS (SELECT relid FROM pgtrickle.pgt_stream_tables WHERE relid = $1 FOR UPDATE NOWAIT) \
-         UPDATE pgtrickle.pgt_stream_tables s SET detail = s.detail || ' ' || $2, version = s.version + 1 \
-         FROM mine WHERE s.relid = mine.relid",
-        &[Arg::Oid(relid), Arg::Text(sentence)],
-        Mode::Fresh,
-    )?;
-    Ok(())
+    set(&[("detail", "t.detail || ' ' || $2"), NEW_VERSION], &[Arg::Oid(relid), Arg::Text(sentence)])
 }
 
 /// The next call to type, with present names.
 pub fn set_hint(relid: Oid, hint: &str) -> Result<()> {
-    spi::run(
-        "UPDATE pgtrickle.pgt_stream_tables SET hint = $2 WHERE relid = $1 AND hint IS DISTINCT FROM $2",
+    catalog::update(
+        &STREAM_TABLES,
+        &[("hint", "$2")],
+        "t.relid = $1 AND t.hint IS DISTINCT FROM $2",
         &[Arg::Oid(relid), Arg::Text(hint)],
         Mode::Fresh,
-    )?;
-    Ok(())
+    )
 }
 
 /// Ends a suspension.
 pub fn set_resumed(relid: Oid) -> Result<()> {
-    spi::run(
-        "UPDATE pgtrickle.pgt_stream_tables SET status = CASE WHEN last_refresh IS NULL THEN 'uninitialized' ELSE 'active' END, \
-         reason = NULL, detail = NULL, hint = NULL, version = version + 1 WHERE relid = $1",
+    set(
+        &[
+            ("status", "CASE WHEN t.last_refresh IS NULL THEN 'uninitialized' ELSE 'active' END"),
+            ("reason", "NULL"),
+            ("detail", "NULL"),
+            ("hint", "NULL"),
+            NEW_VERSION,
+        ],
         &[Arg::Oid(relid)],
-        Mode::Fresh,
-    )?;
-    Ok(())
+    )
 }
 
 /// Contents are right as of `frontier`, own rows up to (`own_xid`, `epoch`) included.
 pub fn set_frontier(relid: Oid, frontier: &str, own_xid: &str, epoch: i32) -> Result<()> {
-    let written = spi::run(
-        "UPDATE pgtrickle.pgt_stream_tables SET frontier = $2::pg_snapshot, own_xid = $3::xid8, epoch = $4::integer, \
-         status = 'active', reinitialize = NULL, last_refresh = pg_catalog.clock_timestamp() \
-         WHERE relid = $1 AND status <> 'suspended' RETURNING relid",
+    let written = own_rows::put(
+        &STREAM_TABLES,
+        &STREAM_TABLES.update(
+            &[
+                ("frontier", "$2"),
+                ("own_xid", "$3"),
+                ("epoch", "$4"),
+                ("status", "'active'"),
+                ("reinitialize", "NULL"),
+                ("last_refresh", "pg_catalog.clock_timestamp()"),
+            ],
+            "t.relid = $1 AND t.status <> 'suspended'",
+        )?,
         &[Arg::Oid(relid), Arg::Text(frontier), Arg::Text(own_xid), Arg::Int(epoch.into())],
         Mode::InSnapshot,
     )?;
-    match written.first() {
-        Some(_) => Ok(()),
-        None => Err(Error::ProtectedObject {
-            what: "a function or trigger that ran in the refresh suspended the stream table".into(),
-            hint: "Change what its query reads outside of its refreshes.".into(),
-        }),
+    if written == 1 {
+        return Ok(());
     }
+    Err(Error::ProtectedObject {
+        what: "a function or trigger that ran in the refresh suspended the stream table".into(),
+        hint: "Change what its query reads outside of its refreshes.".into(),
+    })
 }
 
 /// Removes the row and its dependencies.
 pub fn delete(relid: Oid) -> Result<()> {
-    spi::run("DELETE FROM pgtrickle.pgt_stream_tables WHERE relid = $1", &[Arg::Oid(relid)], Mode::Fresh)?;
-    Ok(())
+    catalog::delete(&STREAM_TABLES, "t.relid = $1", &[Arg::Oid(relid)], Mode::Fresh)?;
+    dependencies::delete(relid)
 }
 
 /// A trigger state in which rows could be changed behind the query's back.

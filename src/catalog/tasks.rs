@@ -2,9 +2,12 @@
 //! notified. Adding to either waits for nobody.
 #![forbid(unsafe_code)]
 
+use crate::catalog::{self, tables::ALERTS, tables::TASKS};
 use crate::error::{Error, Result};
 use crate::model::Oid;
 use crate::pg::commit;
+use crate::pg::lock::{Ours, lock_ours, try_lock_ours};
+use crate::pg::own_rows;
 use crate::pg::spi::{self, Arg, Mode};
 
 /// What is to be done.
@@ -63,11 +66,15 @@ pub struct Task {
 
 /// Leaves a task, once: the same one twice is one. It is looked at before this transaction commits.
 pub fn add(task: &Task) -> Result<()> {
-    spi::run(
-        "INSERT INTO pgtrickle.pgt_tasks (kind, relid, reason, detail) SELECT $1, $2, $3, $4 \
-         WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_tasks t WHERE t.kind = $1 AND t.relid = $2 \
+    let sql = TASKS.insert_from(
+        &[("kind", "$1"), ("relid", "$2"), ("reason", "$3"), ("detail", "$4")],
+        "WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_tasks t WHERE t.kind = $1 AND t.relid = $2 \
            AND t.reason IS NOT DISTINCT FROM $3 AND t.detail IS NOT DISTINCT FROM $4 \
            AND t.xmin = pg_catalog.pg_current_xact_id()::pg_catalog.xid)",
+    )?;
+    own_rows::put(
+        &TASKS,
+        &sql,
         &[
             Arg::Text(task.kind.word()),
             Arg::Oid(task.relid),
@@ -101,12 +108,16 @@ fn ids(sql: &str, args: &[Arg]) -> Result<Vec<i64>> {
 /// The task, for whoever gets it first, until the end of the transaction; none if it is done, or, unless that is waited for,
 /// somebody else is at it.
 pub fn take(id: i64, wait: bool) -> Result<Option<Task>> {
-    let sql = if wait {
-        "SELECT kind, relid, reason, detail FROM pgtrickle.pgt_tasks WHERE id = $1 FOR UPDATE"
-    } else {
-        "SELECT kind, relid, reason, detail FROM pgtrickle.pgt_tasks WHERE id = $1 FOR UPDATE SKIP LOCKED"
-    };
-    let rows = spi::run(sql, &[Arg::Int(id)], Mode::Fresh)?;
+    if wait {
+        lock_ours(Ours::Task(id), true)?;
+    } else if !try_lock_ours(Ours::Task(id))? {
+        return Ok(None);
+    }
+    let rows = spi::run(
+        "SELECT kind, relid, reason, detail FROM pgtrickle.pgt_tasks WHERE id = $1",
+        &[Arg::Int(id)],
+        Mode::Fresh,
+    )?;
     let Some(mut row) = rows.first() else { return Ok(None) };
     let word = row.text(0)?;
     let Some((kind, _)) = KINDS.iter().find(|(_, w)| *w == word) else {
@@ -117,46 +128,46 @@ pub fn take(id: i64, wait: bool) -> Result<Option<Task>> {
 
 /// It is done.
 pub fn done(id: i64) -> Result<()> {
-    spi::run("DELETE FROM pgtrickle.pgt_tasks WHERE id = $1", &[Arg::Int(id)], Mode::Fresh)?;
-    Ok(())
+    catalog::delete(&TASKS, "t.id = $1", &[Arg::Int(id)], Mode::Fresh).map(|_| ())
 }
 
 /// It failed, and not for a lock; it is tried again.
 pub fn failed(id: i64, message: &str) -> Result<()> {
-    spi::run(
-        "UPDATE pgtrickle.pgt_tasks SET failure = $2 WHERE id = $1 AND failure IS DISTINCT FROM $2",
+    catalog::update(
+        &TASKS,
+        &[("failure", "$2")],
+        "t.id = $1 AND t.failure IS DISTINCT FROM $2",
         &[Arg::Int(id), Arg::Text(message)],
         Mode::Fresh,
-    )?;
-    Ok(())
+    )
 }
 
 /// What was to be done for this stream table is not to be done any more: its query is another one, or it is gone.
 pub fn forget(relid: Oid) -> Result<()> {
-    spi::run(
-        "DELETE FROM pgtrickle.pgt_tasks WHERE relid = $1 AND kind NOT IN ('forget', 'check', 'capture')",
-        &[Arg::Oid(relid)],
-        Mode::Fresh,
-    )?;
-    Ok(())
+    let its = "t.relid = $1 AND t.kind NOT IN ('forget', 'check', 'capture')";
+    catalog::delete(&TASKS, its, &[Arg::Oid(relid)], Mode::Fresh).map(|_| ())
 }
 
 /// Leaves a notification.
 pub fn add_alert(payload: &str) -> Result<()> {
-    spi::run("INSERT INTO pgtrickle.pgt_alerts (payload) VALUES ($1)", &[Arg::Text(payload)], Mode::Fresh)?;
+    catalog::insert(&ALERTS, &[("payload", "$1")], &[Arg::Text(payload)], Mode::Fresh)?;
     commit::want();
     Ok(())
 }
 
-/// Sends what is to be notified, when this transaction commits. How many that are.
+/// Sends what is to be notified, when this transaction commits, unless somebody else is about to. How many that are.
 pub fn send_alerts() -> Result<usize> {
-    let sent = spi::run(
-        "WITH due AS (SELECT id FROM pgtrickle.pgt_alerts ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED), \
-         gone AS (DELETE FROM pgtrickle.pgt_alerts a USING due WHERE a.id = due.id RETURNING a.id, a.payload) \
-         SELECT pg_catalog.pg_notify('pg_trickle_alert', g.payload) \
-         FROM (SELECT payload FROM gone ORDER BY id) g",
-        &[],
-        Mode::Fresh,
-    )?;
-    Ok(sent.into_iter().count())
+    let waiting = "SELECT id, payload FROM pgtrickle.pgt_alerts ORDER BY id LIMIT 1000";
+    if spi::run(waiting, &[], Mode::Fresh)?.first().is_none() || !try_lock_ours(Ours::Alerts)? {
+        return Ok(0);
+    }
+    let mut sent = Vec::new();
+    for mut row in spi::run(waiting, &[], Mode::Fresh)? {
+        sent.push(row.parse::<i64>(0)?);
+        let payload = row.text(1)?;
+        let notify = "SELECT pg_catalog.pg_notify('pg_trickle_alert', $1)";
+        spi::run(notify, &[Arg::Text(&payload)], Mode::Fresh)?;
+    }
+    catalog::delete(&ALERTS, "t.id = ANY ($1)", &[Arg::BigInts(&sent)], Mode::Fresh)?;
+    Ok(sent.len())
 }

@@ -115,7 +115,8 @@ pub fn create_side_table(name: &str, columns: &str, options: &str) -> Result<()>
     let table = sqltext::qualified(INTERNAL_SCHEMA, name);
     let create = format!(
         "CREATE MATERIALIZED VIEW {table} USING heap WITH ({options}) AS \
-         SELECT k.* FROM pgtrickle_internal.kept({}) AS k({columns})",
+         SELECT r.* FROM pgtrickle_internal.own_rows({}, {}) AS r({columns})",
+        sqltext::literal(INTERNAL_SCHEMA),
         sqltext::literal(name)
     );
     spi::run_once(&create, &[], Mode::Fresh)?;

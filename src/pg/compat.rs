@@ -231,3 +231,75 @@ pub unsafe fn rebuild_indexes(relation: pg_sys::Oid) {
         pg_sys::reindex_relation(std::ptr::null(), relation, flags, &mut params);
     }
 }
+
+/// Which indexes need an entry for a new version of a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Indexing {
+    None,
+    All,
+    /// Those that summarize blocks (BRIN).
+    #[cfg(not(feature = "pg15"))]
+    Summarizing,
+}
+
+/// `heap_update` that does not wait for another transaction.
+///
+/// # Safety
+/// `place` and `tuple` belong to the open heap table `rel`.
+pub unsafe fn update_row(
+    rel: pg_sys::Relation,
+    place: pg_sys::ItemPointer,
+    tuple: pg_sys::HeapTuple,
+    command: pg_sys::CommandId,
+) -> (pg_sys::TM_Result::Type, Indexing) {
+    let mut failure = pg_sys::TM_FailureData::default();
+    let mut lock = pg_sys::LockTupleMode::LockTupleKeyShare;
+    let none = std::ptr::null_mut();
+    #[cfg(feature = "pg15")]
+    // SAFETY: per the contract. The flag of the new version, in a header written just now, says if it has entries of its own.
+    unsafe {
+        let result = pg_sys::heap_update(rel, place, tuple, command, none, false, &mut failure, &mut lock);
+        let heap_only = u32::from((*(*tuple).t_data).t_infomask2) & pg_sys::HEAP_ONLY_TUPLE != 0;
+        (result, if heap_only { Indexing::None } else { Indexing::All })
+    }
+    #[cfg(not(feature = "pg15"))]
+    // SAFETY: per the contract.
+    unsafe {
+        use pg_sys::TU_UpdateIndexes::{TU_All, TU_Summarizing};
+        let mut which = pg_sys::TU_UpdateIndexes::TU_None;
+        let result =
+            pg_sys::heap_update(rel, place, tuple, command, none, false, &mut failure, &mut lock, &mut which);
+        let indexing = match which {
+            TU_All => Indexing::All,
+            TU_Summarizing => Indexing::Summarizing,
+            _ => Indexing::None,
+        };
+        (result, indexing)
+    }
+}
+
+/// Inserts a row's index entries; the unique indexes that may have it twice, without waiting to know.
+///
+/// # Safety
+/// The indexes are those of the table whose written row is in `slot`.
+pub unsafe fn insert_index_entries(
+    indexes: pg_sys::CatalogIndexState,
+    slot: *mut pg_sys::TupleTableSlot,
+    executor: *mut pg_sys::EState,
+    what: Indexing,
+) -> *mut pg_sys::List {
+    let mut conflict = false;
+    let none = std::ptr::null_mut();
+    #[cfg(feature = "pg15")]
+    // SAFETY: per the contract.
+    unsafe {
+        let _ = what;
+        pg_sys::ExecInsertIndexTuples(indexes, slot, executor, false, true, &mut conflict, none)
+    }
+    #[cfg(not(feature = "pg15"))]
+    // SAFETY: per the contract.
+    unsafe {
+        let summarizing = what == Indexing::Summarizing;
+        pg_sys::ExecInsertIndexTuples(indexes, slot, executor, false, true, &mut conflict, none, summarizing)
+    }
+}

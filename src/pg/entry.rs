@@ -4,7 +4,7 @@
 use pgrx::pg_sys;
 
 use crate::error::Result;
-use crate::pg::{capture, changes, drop_command, event, side, state};
+use crate::pg::{capture, changes, drop_command, event, own_rows, state};
 
 /// Row and TRUNCATE trigger.
 pub fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
@@ -28,12 +28,6 @@ pub fn command(fcinfo: pg_sys::FunctionCallInfo) -> Result<event::Command> {
 pub fn restricted_drop(fcinfo: pg_sys::FunctionCallInfo) -> Result<Vec<drop_command::Object>> {
     // SAFETY: see the module's doc.
     unsafe { drop_command::restricted_drop(fcinfo) }
-}
-
-/// The query of a side table.
-pub fn kept(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
-    // SAFETY: see the module's doc.
-    unsafe { side::kept(fcinfo) }
 }
 
 /// Unconsumed changes.
@@ -64,4 +58,16 @@ pub fn write_state(fcinfo: pg_sys::FunctionCallInfo) -> Result<i64> {
 pub fn state_written(fcinfo: pg_sys::FunctionCallInfo) -> i64 {
     // SAFETY: see the module's doc.
     unsafe { state::written(fcinfo) }
+}
+
+/// Rows of a table of our own, for its own query.
+pub fn own_rows(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
+    // SAFETY: see the module's doc.
+    unsafe { own_rows::own_rows(fcinfo) }
+}
+
+/// Trigger for restored rows.
+pub fn restore(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
+    // SAFETY: see the module's doc.
+    unsafe { own_rows::restore(fcinfo) }
 }

@@ -199,6 +199,10 @@ pub enum Ours {
     Buffer(Oid),
     /// The baseline pass, which runs once at a time; `baseline_progress` looks for it.
     Baseline,
+    /// A task: carried out by one at a time.
+    Task(i64),
+    /// Notifications that are to be sent: one sends them at a time.
+    Alerts,
 }
 
 impl Ours {
@@ -207,6 +211,9 @@ impl Ours {
             Ours::StreamTable(oid) => (pg_sys::Oid::from(oid), 0),
             Ours::Buffer(oid) => (pg_sys::Oid::from(oid), 1),
             Ours::Baseline => (pg_sys::InvalidOid, 2),
+            // The lowest 32 bits; two tasks so far from each other may well be taken for one.
+            Ours::Task(id) => (pg_sys::Oid::from(id as u32), 3),
+            Ours::Alerts => (pg_sys::InvalidOid, 4),
         }
     }
 }

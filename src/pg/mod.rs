@@ -21,6 +21,7 @@ pub mod inheritance;
 pub mod launcher;
 pub mod lock;
 pub mod names;
+pub mod own_rows;
 pub mod plans;
 pub mod query;
 pub mod relation;

@@ -22,6 +22,8 @@ pub fn code(state: SqlState) -> PgSqlErrorCode {
         SqlState::WrongObjectType => ERRCODE_WRONG_OBJECT_TYPE,
         SqlState::ObjectNotInPrerequisiteState => ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
         SqlState::ProgramLimitExceeded => ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+        SqlState::UndefinedColumn => ERRCODE_UNDEFINED_COLUMN,
+        SqlState::SerializationFailure => ERRCODE_T_R_SERIALIZATION_FAILURE,
         SqlState::UndefinedTable => ERRCODE_UNDEFINED_TABLE,
         SqlState::LockNotAvailable => ERRCODE_LOCK_NOT_AVAILABLE,
         SqlState::QueryCanceled => ERRCODE_QUERY_CANCELED,

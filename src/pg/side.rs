@@ -6,8 +6,6 @@
 //! Functions here that are not safe to call get relations, tuples and values that are valid and of the type that their
 //! names say.
 
-use std::ffi::CStr;
-
 use pgrx::pg_sys;
 
 use crate::error::{Error, Result};
@@ -205,38 +203,5 @@ unsafe fn change(tuple: pg_sys::HeapTuple) -> Result<Change> {
             image: data.add(16).cast(),
             tid: (*tuple).t_self,
         })
-    }
-}
-
-/// The query of a side table: its own rows. A REFRESH by somebody, who may refresh all materialized views of a database
-/// every night, so rewrites it as VACUUM FULL does, and takes nothing away.
-///
-/// # Safety
-/// `fcinfo` comes from PostgreSQL's function manager: of a function (text) that returns a set of records.
-pub unsafe fn kept(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
-    // SAFETY: per the contract; the snapshot is registered for the scan. REFRESH has locked out all writers by now, and
-    // its own snapshot may be older than their last rows.
-    unsafe {
-        let name: &CStr = pgrx::pg_getarg(fcinfo, 0).ok_or(Error::OnlyInRefresh)?;
-        pg_sys::InitMaterializedSRF(fcinfo, pg_sys::MAT_SRF_USE_EXPECTED_DESC);
-        let result = (*fcinfo).resultinfo.cast::<pg_sys::ReturnSetInfo>();
-        let Some(oid) = find(&name.to_string_lossy())? else { return Ok(()) };
-        let rel = pg_sys::try_table_open(pg_sys::Oid::from(oid), pg_sys::AccessShareLock as i32);
-        if rel.is_null() {
-            return Ok(());
-        }
-        if (*(*rel).rd_rel).relowner != pg_sys::GetUserId()
-            || (*(*rel).rd_att).natts != (*(*result).setDesc).natts
-        {
-            return Err(Error::OnlyInRefresh);
-        }
-        let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetLatestSnapshot());
-        let read = each(rel, snapshot, |tuple| {
-            pg_sys::tuplestore_puttuple((*result).setResult, tuple);
-            Ok(())
-        });
-        pg_sys::UnregisterSnapshot(snapshot);
-        pg_sys::table_close(rel, pg_sys::NoLock as i32);
-        read
     }
 }

@@ -132,10 +132,23 @@ pub enum Mode {
 
 /// Runs a statement whose plan is kept: texts of which there are few.
 pub fn run(sql: &str, args: &[Arg], mode: Mode) -> Result<Rows> {
+    run_into(sql, args, mode, copy_rows)
+}
+
+/// The same, for what is to be done with the rows as they are: `take` gets SPI's table of them, which is null
+/// for a statement without a result, while SPI is connected.
+pub(in crate::pg) fn run_into<T>(
+    sql: &str,
+    args: &[Arg],
+    mode: Mode,
+    take: impl FnOnce(*mut pg_sys::SPITupleTable) -> Result<T>,
+) -> Result<T> {
     connected(sql, || {
         let types: Vec<pg_sys::Oid> = args.iter().map(Arg::type_oid).collect();
         let plan = plans::kept(sql, || prepare(sql, types, pg_sys::CURSOR_OPT_GENERIC_PLAN))?;
-        execute(plan.pointer(), args, mode)
+        execute(plan.pointer(), args, mode)?;
+        // SAFETY: SPI's own variable; the table lives until SPI is finished.
+        take(unsafe { pg_sys::SPI_tuptable })
     })
 }
 
@@ -143,7 +156,9 @@ pub fn run(sql: &str, args: &[Arg], mode: Mode) -> Result<Rows> {
 pub fn run_once(sql: &str, args: &[Arg], mode: Mode) -> Result<Rows> {
     connected(sql, || {
         let types = args.iter().map(Arg::type_oid).collect();
-        execute(prepare(sql, types, 0)?, args, mode)
+        execute(prepare(sql, types, 0)?, args, mode)?;
+        // SAFETY: as above.
+        copy_rows(unsafe { pg_sys::SPI_tuptable })
     })
 }
 
@@ -201,8 +216,8 @@ fn prepare(sql: &str, mut types: Vec<pg_sys::Oid>, options: u32) -> Result<pg_sy
     }
 }
 
-/// Runs a plan and copies its rows; SPI is connected.
-fn execute(plan: pg_sys::SPIPlanPtr, args: &[Arg], mode: Mode) -> Result<Rows> {
+/// Runs a plan; SPI is connected.
+fn execute(plan: pg_sys::SPIPlanPtr, args: &[Arg], mode: Mode) -> Result<()> {
     let mut values = Vec::with_capacity(args.len());
     let mut nulls = Vec::with_capacity(args.len());
     for arg in args {
@@ -226,8 +241,7 @@ fn execute(plan: pg_sys::SPIPlanPtr, args: &[Arg], mode: Mode) -> Result<Rows> {
                 0,
             ),
         };
-        check(code, "SPI_execute_plan")?;
-        Ok(Rows { rows: copy_rows()? })
+        check(code, "SPI_execute_plan")
     }
 }
 
@@ -235,14 +249,13 @@ fn check(code: i32, what: &str) -> Result<()> {
     if code < 0 { Err(Error::Internal(format!("{what} failed with {code}"))) } else { Ok(()) }
 }
 
-/// # Safety
-/// SPI must be connected, with the result of the last statement still in `SPI_tuptable`.
-unsafe fn copy_rows() -> Result<Vec<Vec<Option<String>>>> {
-    // SAFETY: per the contract; tuple table and descriptor are SPI's own and live until SPI_finish.
+/// The result of the last statement as text.
+fn copy_rows(table: *mut pg_sys::SPITupleTable) -> Result<Rows> {
+    // SAFETY: called while SPI is connected: tuple table and descriptor are SPI's own and live until SPI_finish; the table is
+    // null when the last statement had no rows to return.
     unsafe {
-        let table = pg_sys::SPI_tuptable;
         if table.is_null() {
-            return Ok(Vec::new());
+            return Ok(Rows { rows: Vec::new() });
         }
         let desc = (*table).tupdesc;
         let width = (*desc).natts;
@@ -265,7 +278,7 @@ unsafe fn copy_rows() -> Result<Vec<Vec<Option<String>>>> {
             }
             rows.push(row);
         }
-        Ok(rows)
+        Ok(Rows { rows })
     }
 }
 

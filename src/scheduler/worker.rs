@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::catalog::history::{self, Event};
-use crate::catalog::{dependencies, failures, stream_tables};
+use crate::catalog::{dependencies, failures, restored, stream_tables};
 use crate::evolve;
 use crate::lifecycle;
 use crate::model::{Oid, Status};
@@ -118,6 +118,7 @@ impl Scheduler {
                 Ok(history.max(retention::enforce(&policy, PRUNE_BATCH)?))
             })
         })?;
+        worker::transaction("taking restored rows in", || secctx::as_extension(restored::adopt))?;
         if most < PRUNE_BATCH {
             self.pruned = Some((Instant::now(), policy));
         }

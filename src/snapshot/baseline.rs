@@ -8,6 +8,7 @@ use super::capture::{circumstance, shown, store};
 use super::profile::{Absent, TableProfile};
 use super::read::{read_profile, read_shapes, shape_now};
 use super::shape::TableShape;
+use crate::catalog::restored;
 use crate::catalog::snapshots::{self, Circumstance};
 use crate::drift::account::{Moment, Why};
 use crate::error::{Error, Result};
@@ -48,6 +49,7 @@ pub(crate) fn run(limit: usize) -> Result<Pass> {
             what: "the baseline pass, which runs in another session".into(),
         });
     }
+    restored::adopt()?;
     let mut todo: VecDeque<Oid> = candidates()?.into();
     let by = circumstance(None, false);
     progress("total", todo.len())?;

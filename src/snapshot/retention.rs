@@ -1,9 +1,9 @@
 //! Which snapshots go. The newest of a table always stays: it is what the next change is compared with.
 #![forbid(unsafe_code)]
 
+use crate::catalog::snapshots;
 use crate::error::{Error, Result};
 use crate::pg::guc::Retention;
-use crate::pg::spi::{self, Arg, Mode};
 
 /// Removes snapshots that are not among the newest `keep_last` of their table and older than `older_than` (an interval as
 /// text); each that is not given does not hold any back. Returns how many.
@@ -15,19 +15,7 @@ pub(crate) fn prune(keep_last: Option<i32>, older_than: Option<&str>) -> Result<
             hint: "Pass at least one of them, for example keep_last => 10.".into(),
         });
     }
-    let rows = spi::run(
-        include_str!("../../sql/queries/prune_snapshots.sql"),
-        &[
-            Arg::Int(keep_last.unwrap_or(1).max(1).into()),
-            Arg::OptText(older_than),
-            Arg::Int(crate::pg::origin()),
-        ],
-        Mode::Fresh,
-    )?;
-    match rows.first() {
-        Some(mut row) => row.parse(0),
-        None => Ok(0),
-    }
+    snapshots::prune(keep_last.unwrap_or(1).max(1), older_than)
 }
 
 /// Removes what the scheduler's policy does not keep, the oldest first and at most `batch`; returns how many.
@@ -35,19 +23,5 @@ pub(crate) fn enforce(policy: &Retention, batch: i64) -> Result<i64> {
     if policy.snapshot_max_age == 0 && policy.snapshot_max_dropped == 0 {
         return Ok(0);
     }
-    let rows = spi::run_once(
-        include_str!("../../sql/queries/retain_snapshots.sql"),
-        &[
-            Arg::Int(policy.snapshot_keep_last.into()),
-            Arg::Int(policy.snapshot_max_age.into()),
-            Arg::Int(crate::pg::origin()),
-            Arg::Int(policy.snapshot_max_dropped.into()),
-            Arg::Int(batch),
-        ],
-        Mode::Fresh,
-    )?;
-    match rows.first() {
-        Some(mut row) => row.parse(0),
-        None => Ok(0),
-    }
+    snapshots::enforce(policy, batch)
 }

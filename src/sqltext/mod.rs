@@ -3,6 +3,7 @@
 
 mod literals;
 mod names;
+pub mod rows;
 
 pub use literals::without_literals;
 pub use names::{name_digest, names_in};

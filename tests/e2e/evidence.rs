@@ -186,3 +186,36 @@ pub fn people(c: &mut Client, name: &str) {
         ),
     );
 }
+
+/// Runs `body` (PL/pgSQL) whenever a row of a table of ours is stored; `value` is its text in `column`. Such a table has no
+/// triggers, but an index over an expression is computed for each row. DROP INDEX ends it.
+pub fn on_store(c: &mut Client, name: &str, table: &str, column: &str, body: &str) {
+    exec(
+        c,
+        &format!(
+            "CREATE FUNCTION {name}(value text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $fault$ BEGIN
+               -- Not for the rows that are there when the index is made.
+               IF EXISTS (SELECT FROM pg_catalog.pg_indexes WHERE indexname = '{name}') THEN {body}; END IF;
+               RETURN true; END $fault$;
+             CREATE INDEX {name} ON pgtrickle.{table} ({name}({column}))"
+        ),
+    );
+}
+
+/// Begins a transaction that has a table of ours all to itself.
+pub fn lock_out(c: &mut Client, tables: &[&str]) {
+    exec(c, "BEGIN");
+    for table in tables {
+        exec(c, &format!("ALTER MATERIALIZED VIEW pgtrickle.{table} OWNER TO CURRENT_USER"));
+    }
+}
+
+/// Takes all rows of a table of ours away.
+pub fn empty(c: &mut Client, table: &str) {
+    exec(
+        c,
+        &format!(
+            "REFRESH MATERIALIZED VIEW pgtrickle.{table} WITH NO DATA; REFRESH MATERIALIZED VIEW pgtrickle.{table}"
+        ),
+    );
+}

@@ -85,7 +85,7 @@ fn what_it_records_and_how() {
         assert_eq!(shot.hash, stored);
         assert_eq!(i64::from(shot.column_count), shot.names().len() as i64);
     }
-    exec(&mut c, "DELETE FROM pgtrickle.pgt_schema_snapshots");
+    empty(&mut c, "pgt_schema_snapshots");
     assert_eq!(baseline(&mut c, ""), (5, 0, 0));
     let shot = shots_of(&mut c, "t").remove(0);
     assert_eq!((shot.rows, shot.stats, shot.values("city").len()), (Some(400), true, 4));
@@ -100,7 +100,8 @@ fn the_setting_says_what_it_may_record() {
     exec(&mut c, T);
     exec(&mut c, "CREATE TABLE other (x int)");
     create(&mut c, "s", "SELECT id, v FROM t");
-    exec(&mut c, "DELETE FROM pgtrickle.pgt_schema_snapshots; SET pg_trickle.schema_snapshots = off");
+    empty(&mut c, "pgt_schema_snapshots");
+    exec(&mut c, "SET pg_trickle.schema_snapshots = off");
     notices.take();
     assert_eq!(baseline(&mut c, ""), (0, 0, 0));
     let said = notices.take();
@@ -120,13 +121,10 @@ fn with_a_stop(db: &TestDb) -> Client {
     let mut c = db.connect();
     let tables: String = (1..=120).map(|i| format!("CREATE TABLE t{i} (x int);")).collect();
     exec(&mut c, &tables);
-    exec(
-        &mut c,
-        "CREATE SEQUENCE stored; CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-           IF nextval('public.stored') = 70 THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN NEW; END $$;
-         CREATE TRIGGER stop BEFORE INSERT ON pgtrickle.pgt_schema_snapshots FOR EACH ROW
-           WHEN (NEW.reason = 'baseline') EXECUTE FUNCTION stop(); SELECT pg_advisory_lock(7)",
-    );
+    let seventieth = "IF value = 'baseline' AND nextval('public.stored') = 70 THEN PERFORM pg_advisory_xact_lock(7); END IF";
+    exec(&mut c, "CREATE SEQUENCE stored");
+    on_store(&mut c, "stop", "pgt_schema_snapshots", "reason", seventieth);
+    exec(&mut c, "SELECT pg_advisory_lock(7)");
     c
 }
 
@@ -163,7 +161,7 @@ fn it_is_one_transaction_that_can_be_cancelled() {
     exec(&mut c, LET_GO);
     assert_eq!(baseline(&mut c, ""), (120, 0, 0), "its lock went with it");
     // Undone with the transaction that called it.
-    exec(&mut c, "DELETE FROM pgtrickle.pgt_schema_snapshots");
+    empty(&mut c, "pgt_schema_snapshots");
     exec(&mut c, "BEGIN; SELECT pgtrickle.capture_baseline(); ROLLBACK");
     assert_eq!(count(&mut c), 0);
 }

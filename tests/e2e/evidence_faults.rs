@@ -22,15 +22,9 @@ fn drop_victim(db: &TestDb, c: &mut Client, notices: &Notices) -> Failure {
     warning(notices)
 }
 
-/// What a row trigger on a table of ours does: `body` in PL/pgSQL.
-fn trigger_on(c: &mut Client, table: &str, body: &str) {
-    exec(
-        c,
-        &format!(
-            "CREATE FUNCTION fault_{table}() RETURNS trigger LANGUAGE plpgsql AS $fault$ BEGIN {body}; RETURN NEW; END $fault$;
-             CREATE TRIGGER fault BEFORE INSERT ON pgtrickle.{table} FOR EACH ROW EXECUTE FUNCTION fault_{table}()"
-        ),
-    );
+/// Storing a snapshot fails.
+fn storing_fails(c: &mut Client, message: &str) {
+    on_store(c, "fault", "pgt_schema_snapshots", "profile", &format!("RAISE EXCEPTION {message}"));
 }
 
 /// It is counted, and forgotten on demand; without the fault everything is as before.
@@ -74,7 +68,7 @@ fn the_table_of_the_evidence_lacks_a_column() {
 fn the_table_of_the_evidence_is_locked() {
     let (db, mut c, notices) = setup();
     let mut locker = db.connect();
-    exec(&mut locker, "BEGIN; LOCK TABLE pgtrickle.pgt_schema_snapshots IN ACCESS EXCLUSIVE MODE");
+    lock_out(&mut locker, &["pgt_schema_snapshots"]);
     // Were the lock waited for, the reason would be a time that is over.
     for (table, settings) in [
         ("victim", "SET pg_trickle.snapshot_timeout = '10s'"),
@@ -100,7 +94,7 @@ fn the_table_of_the_evidence_is_locked() {
 #[test]
 fn storing_raises_an_error_that_quotes_a_value() {
     let (db, mut c, notices) = setup();
-    trigger_on(&mut c, "pgt_schema_snapshots", "RAISE EXCEPTION 'look at %', left(NEW.profile, 4000)");
+    storing_fails(&mut c, "'look at %', left(value, 4000)");
     let w = drop_victim(&db, &mut c, &notices);
     assert!(w.detail.contains("SQLSTATE P0001"), "{w:?}");
     let text = format!("{w:?}");
@@ -109,7 +103,7 @@ fn storing_raises_an_error_that_quotes_a_value() {
         "values are not for whoever drops a table: {text}"
     );
     assert!(db.cluster.log().contains("look at"), "the server log has the message");
-    exec(&mut c, "DROP TRIGGER fault ON pgtrickle.pgt_schema_snapshots");
+    exec(&mut c, "DROP INDEX pgtrickle.fault");
     counted_once(&mut c, &notices);
 }
 
@@ -122,11 +116,8 @@ fn the_disk_is_full() {
         &mut c,
         "ALTER TABLE pgtrickle.pgt_schema_snapshots SET (fillfactor = 10);
          CREATE TABLE filler (x int); DROP TABLE filler;
-         INSERT INTO pgtrickle.pgt_schema_snapshots (origin, relation, schema_name, table_name, reason, alive, schema_hash, digest, fingerprint, relkind,
-           relpersistence, column_count, stats_available, shape, profile, actor, statement, own, in_extension)
-         SELECT origin, relation, 'filler', 'filler', reason, alive, schema_hash, digest, fingerprint, relkind, relpersistence, column_count,
-           stats_available, shape, profile, actor, repeat('x', 1000), own, in_extension
-         FROM pgtrickle.pgt_schema_snapshots, generate_series(1, 2200)",
+         INSERT INTO pgtrickle.pgt_schema_snapshots_dump SELECT r.* FROM pgtrickle.pgt_schema_snapshots s, generate_series(1001, 3200) i,
+           jsonb_populate_record(s, jsonb_build_object('snapshot_id', i, 'table_name', 'filler', 'statement', repeat('x', 1000))) r",
     );
     let size: i64 = one(&mut c, "SELECT pg_relation_size('pgtrickle.pgt_schema_snapshots')");
     assert!(size > 16 << 20, "{size}");
@@ -222,7 +213,8 @@ fn a_table_of_the_catalog_of_stream_tables_is_missing() {
 #[test]
 fn there_is_no_key_to_hash_with() {
     let (db, mut c, notices) = setup();
-    exec(&mut c, "DELETE FROM pgtrickle.pgt_hash_keys; SET pg_trickle.snapshot_values = hashed");
+    empty(&mut c, "pgt_hash_keys");
+    exec(&mut c, "SET pg_trickle.snapshot_values = hashed");
     let w = drop_victim(&db, &mut c, &notices);
     assert!(w.message.contains("values of public.victim"), "{w:?}");
     let shot = dropped(&mut c, "victim");
@@ -250,10 +242,7 @@ fn what_is_missing_can_not_be_noted_either() {
     people(&mut c, "victim");
     exec(&mut c, "SET pg_trickle.snapshot_timeout = 100");
     let mut locker = db.connect();
-    exec(
-        &mut locker,
-        "BEGIN; LOCK TABLE pgtrickle.pgt_schema_snapshots, pgtrickle.pgt_capture_failures IN ACCESS EXCLUSIVE MODE",
-    );
+    lock_out(&mut locker, &["pgt_schema_snapshots", "pgt_capture_failures"]);
     drop_victim(&db, &mut c, &notices);
     exec(&mut locker, "COMMIT");
     counted_once(&mut c, &notices);
@@ -271,7 +260,7 @@ fn what_is_missing_can_not_be_noted_either() {
 #[test]
 fn a_rollback_takes_back_what_was_noted() {
     let (_db, mut c, notices) = setup();
-    trigger_on(&mut c, "pgt_schema_snapshots", "RAISE EXCEPTION 'no'");
+    storing_fails(&mut c, "'no'");
     notices.take();
     exec(&mut c, "BEGIN; DROP TABLE victim; ROLLBACK");
     warning(&notices);
@@ -283,10 +272,7 @@ fn a_rollback_takes_back_what_was_noted() {
     );
     assert_eq!(missing(&mut c), 0);
     // The fault ends within the transaction, the first try stays undone.
-    exec(
-        &mut c,
-        "BEGIN; DROP TABLE victim; ROLLBACK; DROP TRIGGER fault ON pgtrickle.pgt_schema_snapshots; DROP TABLE victim",
-    );
+    exec(&mut c, "BEGIN; DROP TABLE victim; ROLLBACK; DROP INDEX pgtrickle.fault; DROP TABLE victim");
     dropped(&mut c, "victim");
     assert_eq!(missing(&mut c), 0);
 }
@@ -297,7 +283,7 @@ fn many_tables_in_one_command() {
     let (mut c, notices) = db.connect_noting();
     let tables: String = (1..=12).map(|i| format!("CREATE TABLE app.t{i:02} (x int);")).collect();
     exec(&mut c, &format!("CREATE SCHEMA app; {tables}"));
-    trigger_on(&mut c, "pgt_schema_snapshots", "RAISE EXCEPTION 'no'");
+    storing_fails(&mut c, "'no'");
     notices.take();
     exec(&mut c, "DROP SCHEMA app CASCADE");
     let w = warning(&notices);
@@ -312,7 +298,7 @@ fn a_change_of_a_source_goes_through_as_well() {
     let db = fresh_db();
     let (mut c, notices) = db.connect_noting();
     exec(&mut c, T);
-    trigger_on(&mut c, "pgt_schema_snapshots", "RAISE EXCEPTION 'no'");
+    storing_fails(&mut c, "'no'");
     create(&mut c, "s", "SELECT id, v FROM t");
     assert_eq!(warnings(&notices).len(), 1, "when it becomes a source");
     exec(&mut c, "ALTER TABLE t ADD COLUMN x int, DROP COLUMN note");
@@ -361,10 +347,8 @@ fn nothing_reads_the_table() {
         FROM pg_stat_user_tables JOIN pg_statio_user_tables USING (relid) WHERE pg_stat_user_tables.relname = 'three'";
     exec(&mut c, "SELECT pg_stat_force_next_flush()");
     let untouched: String = one(&mut c, counters);
-    exec(
-        &mut c,
-        "DELETE FROM pgtrickle.pgt_schema_snapshots; SELECT * FROM pgtrickle.capture_baseline(); SELECT pg_stat_force_next_flush()",
-    );
+    empty(&mut c, "pgt_schema_snapshots");
+    exec(&mut c, "SELECT * FROM pgtrickle.capture_baseline(); SELECT pg_stat_force_next_flush()");
     exec(&mut c, "BEGIN; DROP TABLE three; ROLLBACK; SELECT pg_stat_force_next_flush()");
     exec(&mut c, "SELECT pg_stat_force_next_flush()");
     assert_eq!(one::<String>(&mut c, counters), untouched);

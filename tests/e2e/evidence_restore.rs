@@ -158,3 +158,25 @@ fn restored_over_itself() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(rows(&mut db.connect()), kept, "{said}");
 }
+
+#[test]
+fn rows_restored_without_triggers_are_taken_over() {
+    let (db, mut c) = original();
+    let kept = rows(&mut c);
+    let file = dump(&db, "c");
+    let copy = bare_db();
+    let mut r = copy.connect();
+    exec(&mut r, "CREATE EXTENSION pgtrickle");
+    let output = copy
+        .cluster
+        .command("pg_restore")
+        .args(["--data-only", "--disable-triggers", "-t", "pgt_schema_snapshots_dump", "-d", &copy.name])
+        .arg(&file)
+        .output()
+        .expect("pg_restore");
+    worked(output, "restore");
+    assert_eq!(count(&mut r), 0);
+    exec(&mut r, "SELECT * FROM pgtrickle.capture_baseline()");
+    assert_eq!(rows(&mut r), kept);
+    assert_eq!(one::<i64>(&mut r, "SELECT count(*) FROM pgtrickle.pgt_schema_snapshots_dump"), 0);
+}

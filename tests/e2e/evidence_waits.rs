@@ -8,19 +8,17 @@ use std::thread;
 
 /// Makes storing a snapshot sleep for ever; how often it was tried can be counted.
 fn hang(c: &mut Client) {
-    exec(
-        c,
-        "CREATE SEQUENCE tries; CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-           PERFORM nextval('public.tries'), pg_sleep(1000000); RETURN NEW; END $$;
-         CREATE TRIGGER hang BEFORE INSERT ON pgtrickle.pgt_schema_snapshots FOR EACH ROW EXECUTE FUNCTION hang()",
-    );
+    exec(c, "CREATE SEQUENCE tries");
+    on_store(c, "hang", "pgt_schema_snapshots", "reason", HANG);
 }
+
+const HANG: &str = "PERFORM nextval('public.tries'), pg_sleep(1000000)";
 
 fn tries(c: &mut Client) -> i64 {
     one(c, "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM tries")
 }
 
-/// Waits until the backend sleeps in the trigger.
+/// Waits until the backend sleeps while it stores a row.
 fn wait_for_sleep(c: &mut Client, pid: i32) {
     support::wait_until("the backend hangs", PATIENCE, || {
         one::<bool>(
@@ -143,11 +141,8 @@ fn noting_it_hangs_as_well() {
     let db = fresh_db();
     let (mut c, notices) = db.connect_noting();
     hang(&mut c);
-    exec(
-        &mut c,
-        "CREATE TRIGGER hang BEFORE INSERT ON pgtrickle.pgt_capture_failures FOR EACH ROW EXECUTE FUNCTION hang();
-         SET pg_trickle.snapshot_timeout = '100ms'; CREATE TABLE a (x int)",
-    );
+    on_store(&mut c, "hang2", "pgt_capture_failures", "what", HANG);
+    exec(&mut c, "SET pg_trickle.snapshot_timeout = '100ms'; CREATE TABLE a (x int)");
     exec(&mut c, "DROP TABLE a");
     warning(&notices);
     assert!(!exists(&mut c, "a"));

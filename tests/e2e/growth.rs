@@ -29,8 +29,9 @@ fn start_worker(c: &mut Client) {
 
 /// Makes all snapshots of tables whose names begin so as old as that.
 fn age(c: &mut Client, names: &str, days: i32) {
-    exec(
+    edit_own(
         c,
+        "pgt_schema_snapshots",
         &format!(
             "UPDATE pgtrickle.pgt_schema_snapshots SET captured_at = captured_at - interval '{days} days' WHERE table_name LIKE '{names}'"
         ),
@@ -106,8 +107,9 @@ fn refresh_history_is_bounded_by_age_and_number() {
         "SELECT pgtrickle.drop_stream_table('one_gone'); SELECT pgtrickle.drop_stream_table('two_gone')",
     );
     // There is no other way to be older.
-    exec(
+    edit_own(
         &mut c,
+        "pgt_refresh_history",
         "UPDATE pgtrickle.pgt_refresh_history SET started_at = started_at - interval '31 days' WHERE stream_table_name LIKE '%idle'",
     );
     let rows = |c: &mut Client, name: &str, status: &str| -> i64 {
@@ -131,8 +133,9 @@ fn refresh_history_is_bounded_by_age_and_number() {
         8,
         "of all that are gone together"
     );
-    exec(
+    edit_own(
         &mut c,
+        "pgt_refresh_history",
         "UPDATE pgtrickle.pgt_refresh_history SET started_at = started_at - interval '31 days' WHERE stream_table_name LIKE '%gone'",
     );
     exec(&mut c, "ALTER SYSTEM SET pg_trickle.history_max_age = 29");
@@ -145,8 +148,9 @@ fn refresh_history_is_bounded_by_age_and_number() {
 #[test]
 fn notes_of_failed_snapshots_become_one_and_stay_counted() {
     let (_cluster, mut c) = cluster(&[]);
-    exec(
+    edit_own(
         &mut c,
+        "pgt_capture_failures",
         "INSERT INTO pgtrickle.pgt_capture_failures (failed_at, what, sqlstate, number, relations, actor)
          SELECT now() - i * interval '1 minute', 'failed', '57014', 2, 't' || i, 'somebody' FROM generate_series(1, 2500) i",
     );

@@ -50,6 +50,7 @@ mod own_doing;
 mod partitions;
 mod privileges;
 mod publications;
+mod publications_catalog;
 mod replace;
 mod rewritten;
 mod roles_walk;

@@ -257,10 +257,11 @@ fn a_reader_sees_status_and_no_values() {
     let e = expect_error(&mut a, "SELECT pgtrickle.refresh_stream_table('own.s')");
     assert!(e.message.contains("the secret"), "its owner is told: {e:?}");
     // As the worker notes it, and suspends in the end.
-    exec(
+    edit_own(
         &mut s.c,
-        "INSERT INTO pgtrickle.pgt_refresh_history (relid, stream_table_name, started_at, status, reason, detail, hint)
-         SELECT relid, table_name, now(), 'failed', 'REFRESH_FAILED', 'invalid: the secret', 'the secret'
+        "pgt_refresh_history",
+        "INSERT INTO pgtrickle.pgt_refresh_history (id, relid, stream_table_name, started_at, status, reason, detail, hint)
+         SELECT nextval('pgtrickle.pgt_refresh_history_id_seq'), relid, table_name, now(), 'failed', 'REFRESH_FAILED', 'invalid: the secret', 'the secret'
          FROM pgtrickle.pgt_stream_tables WHERE table_name = 's'",
     );
     let mut r = s.db.connect_as(&s.reader);
@@ -278,8 +279,9 @@ fn a_reader_sees_status_and_no_values() {
     assert!(!told.contains("secret"), "{told}");
     assert!(told.contains("own.s") && told.contains("failed"), "{told}");
     assert!(walk(&mut a).contains("secret"));
-    exec(
+    edit_own(
         &mut s.c,
+        "pgt_stream_tables",
         "UPDATE pgtrickle.pgt_stream_tables SET status = 'suspended', reason = 'REFRESH_FAILING', detail = 'the secret', hint = 'the secret'
          WHERE table_name = 's'",
     );

@@ -77,7 +77,10 @@ fn the_functions_of_a_refresh_refuse_everybody_else() {
         }
     }
     assert!(r.batch_execute(&format!("SELECT * FROM {}", buffer(&mut c, "t"))).is_err());
-    assert!(r.batch_execute(&format!("SELECT pgtrickle_internal.kept('changes_{t}')")).is_err());
+    assert!(
+        r.batch_execute(&format!("SELECT pgtrickle_internal.own_rows('pgtrickle_internal', 'changes_{t}')"))
+            .is_err()
+    );
     differential(&mut c, "s");
 }
 

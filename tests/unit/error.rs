@@ -54,6 +54,8 @@ fn every() -> Vec<(Error, SqlState)> {
         (Error::SideTableMissing { name: s("x") }, ObjectNotInPrerequisiteState),
         (Error::Encoding { found: s("LATIN1") }, FeatureNotSupported),
         (Error::SourceLocked { name: s("t"), holders: s("process 7") }, LockNotAvailable),
+        (Error::ConcurrentChange { what: s("x") }, SerializationFailure),
+        (Error::OwnTableChanged { name: s("pgtrickle.t") }, UndefinedColumn),
     ]
 }
 
@@ -89,6 +91,8 @@ fn place(error: &Error) -> usize {
         Error::SideTableMissing { .. } => 26,
         Error::Encoding { .. } => 27,
         Error::SourceLocked { .. } => 28,
+        Error::ConcurrentChange { .. } => 29,
+        Error::OwnTableChanged { .. } => 30,
         // It has the words of whoever raised it.
         Error::Passed(_) => usize::MAX,
     }

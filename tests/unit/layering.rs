@@ -87,7 +87,7 @@ fn sql_runs_in_one_place() {
 #[test]
 fn the_script_begins_with_its_path() {
     let script =
-        fs::read_to_string(src().with_file_name("sql").join("catalog.sql")).expect("sql/catalog.sql");
+        fs::read_to_string(src().with_file_name("sql").join("schemas.sql")).expect("sql/schemas.sql");
     let first = script.lines().find(|line| !line.starts_with("--")).unwrap_or_default();
     assert_eq!(first, "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);");
 }

@@ -12,6 +12,7 @@ mod layering;
 mod names;
 mod properties;
 mod renames;
+mod rows;
 mod schedule;
 mod seed_000;
 mod shape;

@@ -4,7 +4,8 @@
 # extension pgtrickle, which has to be installed)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-now="DELETE FROM pgtrickle.pgt_schema_snapshots;
+now="REFRESH MATERIALIZED VIEW pgtrickle.pgt_schema_snapshots WITH NO DATA;
+REFRESH MATERIALIZED VIEW pgtrickle.pgt_schema_snapshots;
 SELECT FROM pgtrickle.capture_baseline(1000000);
 "
 shape='FROM pgtrickle.pgt_schema_snapshots WHERE relation = :oid'
