@@ -289,7 +289,7 @@ impl Error {
                 "Nothing needs to be done: the next refresh computes the contents anew.".into()
             }
             Error::LockNotAvailable { .. } => {
-                "Look for its holder: SELECT * FROM pg_locks WHERE relation = 'pgtrickle.pgt_schema_snapshots'::regclass.".into()
+                "Try again; SELECT * FROM pg_locks shows who holds it.".into()
             }
             Error::SourceLocked { .. } => {
                 "Try again when that transaction has ended, or raise pg_trickle.source_lock_timeout.".into()

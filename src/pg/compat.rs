@@ -258,7 +258,7 @@ pub unsafe fn update_row(
     #[cfg(feature = "pg15")]
     // SAFETY: per the contract. The flag of the new version, in a header written just now, says if it has entries of its own.
     unsafe {
-        let result = pg_sys::heap_update(rel, place, tuple, command, none, false, &mut failure, &mut lock);
+        let result = pg_sys::heap_update(rel, place, tuple, command, none, true, &mut failure, &mut lock);
         let heap_only = u32::from((*(*tuple).t_data).t_infomask2) & pg_sys::HEAP_ONLY_TUPLE != 0;
         (result, if heap_only { Indexing::None } else { Indexing::All })
     }
@@ -268,7 +268,7 @@ pub unsafe fn update_row(
         use pg_sys::TU_UpdateIndexes::{TU_All, TU_Summarizing};
         let mut which = pg_sys::TU_UpdateIndexes::TU_None;
         let result =
-            pg_sys::heap_update(rel, place, tuple, command, none, false, &mut failure, &mut lock, &mut which);
+            pg_sys::heap_update(rel, place, tuple, command, none, true, &mut failure, &mut lock, &mut which);
         let indexing = match which {
             TU_All => Indexing::All,
             TU_Summarizing => Indexing::Summarizing,

@@ -217,7 +217,8 @@ enum Written {
     Changed,
 }
 
-/// Rows being written: heap and indexes, without ever waiting for another transaction.
+/// Rows being written: heap and indexes. Another transaction that is at the same row is waited for as long as lock_timeout
+/// allows, which in event triggers is not at all.
 struct Rows<'a> {
     writer: &'a Writer,
     indexes: pg_sys::CatalogIndexState,
@@ -323,14 +324,14 @@ impl<'a> Rows<'a> {
     /// The place is one of this table.
     unsafe fn delete(&self, mut place: pg_sys::ItemPointerData) -> Result<Written> {
         let mut failure = pg_sys::TM_FailureData::default();
-        // SAFETY: per the contract; it does not wait.
+        // SAFETY: per the contract; a wait that takes too long is an error.
         let result = unsafe {
             pg_sys::heap_delete(
                 self.writer.rel,
                 &mut place,
                 self.writer.command,
                 std::ptr::null_mut(),
-                false,
+                true,
                 &mut failure,
                 false,
             )

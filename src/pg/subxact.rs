@@ -100,19 +100,23 @@ fn attempt<T>(
     let mut f = Some(f);
     let raises = AssertUnwindSafe(raises);
     let outcome = PgTryBuilder::new(AssertUnwindSafe(|| match f.take() {
-        Some(f) => f().map_err(|e| Stop::Caught(Caught::from(e))),
+        Some(f) => {
+            let value = f().map_err(|e| Stop::Caught(Caught::from(e)))?;
+            // SAFETY: the subtransaction begun above. In here, since ending it processes invalidations, in the middle of
+            // which a cancel can come: then it is still open, and has to be rolled back like any other.
+            unsafe { pg_sys::ReleaseCurrentSubTransaction() };
+            Ok(value)
+        }
         None => {
             Err(Stop::Caught(crate::error::Error::Internal("subtransaction body ran twice".into()).into()))
         }
     }))
     .catch_others(|error| Err(if raises(&error) { Stop::Raise(error) } else { Stop::Caught(caught(error)) }))
     .execute();
-    // SAFETY: ends the subtransaction begun above, then restores what was saved; before anything is raised on, since
-    // nobody else would end it.
+    // SAFETY: ends the subtransaction begun above if it failed, then restores what was saved; before anything is raised on,
+    // since nobody else would end it.
     unsafe {
-        if outcome.is_ok() {
-            pg_sys::ReleaseCurrentSubTransaction();
-        } else {
+        if outcome.is_err() {
             pg_sys::RollbackAndReleaseCurrentSubTransaction();
         }
         pg_sys::MemoryContextSwitchTo(context);

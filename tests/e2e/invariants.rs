@@ -102,8 +102,8 @@ fn i5_only_ddl_on_our_internals_is_refused() {
         ("ALTER TABLE s DROP COLUMN v", "55000"),
         ("ALTER TABLE s ALTER COLUMN v TYPE text", "55000"),
         ("ALTER TABLE s SET UNLOGGED", "55000"),
-        ("DROP TABLE pgtrickle.pgt_stream_tables", "2BP01"),
-        ("DROP TABLE pgtrickle.pgt_tasks CASCADE", "2BP01"),
+        ("DROP MATERIALIZED VIEW pgtrickle.pgt_stream_tables", "2BP01"),
+        ("DROP MATERIALIZED VIEW pgtrickle.pgt_tasks CASCADE", "2BP01"),
     ] {
         let e = expect_error(&mut c, ddl);
         assert_eq!(e.sqlstate, sqlstate, "{ddl}: {e:?}");

@@ -39,6 +39,8 @@ struct Session<'a> {
 const CANCELLED: &str = "57014";
 /// A refresh of a stream table that is suspended.
 const SUSPENDED: &str = "55000";
+/// What a schema change left to be done first needs a lock that another session has just now.
+const LOCKED: &str = "55P03";
 /// What a session reads was renamed, dropped or changed by another one.
 const GONE: [&str; 3] = ["42P01", "42703", "42704"];
 
@@ -245,7 +247,7 @@ fn refresher(soak: &Soak, number: u64) {
             1 => format!("BEGIN; SAVEPOINT s; {call}; ROLLBACK TO s; COMMIT"),
             _ => call,
         };
-        s.run(&sql, &[SUSPENDED, "40001"]);
+        s.run(&sql, &[SUSPENDED, LOCKED, "40001"]);
         s.pause(200);
     }
 }
@@ -271,7 +273,7 @@ fn lives(soak: &Soak, number: u64) {
             "SELECT count(*) FROM pgtrickle.health_check(); SELECT count(*) FROM pgtrickle.stream_tables"
                 .into(),
         ] {
-            s.run(&step, &[SUSPENDED, GONE[0]]);
+            s.run(&step, &[SUSPENDED, LOCKED, GONE[0]]);
             s.pause(100);
         }
         let drop = if s.pick(2) == 0 {
