@@ -57,6 +57,8 @@ pub(super) fn prepare_process() {
     unsafe {
         crate::pg::compat::set_signal_handler(15, Some(die));
         pg_sys::BackgroundWorkerUnblockSignals();
+        // A reload between the fork and the handler above was ignored.
+        pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
     }
     settings::pin_process();
 }
