@@ -119,7 +119,7 @@ pub fn lock_tables(tables: &[Oid], mode: LockMode) -> Result<()> {
                 None => return Err(Error::Internal(caught.message)),
             },
         }
-        worker::pause(pause);
+        worker::wait(pause);
         pause = (pause * 2).min(PAUSES.1);
     }
 }

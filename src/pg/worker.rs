@@ -83,23 +83,8 @@ pub(super) fn sleep(duration: Duration) {
     }
 }
 
-/// Waits until the time is over or this process is woken; interrupts are processed.
+/// Waits until the time is over or this process is woken; interrupts are processed, so a cancel ends it.
 pub fn wait(duration: Duration) {
-    // SAFETY: waits on this process's own latch.
-    unsafe {
-        pg_sys::WaitLatch(
-            pg_sys::MyLatch,
-            (pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH) as i32,
-            i64::try_from(duration.as_millis()).unwrap_or(i64::MAX),
-            pg_sys::PG_WAIT_EXTENSION,
-        );
-        pg_sys::ResetLatch(pg_sys::MyLatch);
-        pg_sys::check_for_interrupts!();
-    }
-}
-
-/// Waits in the middle of a statement; a cancel ends it.
-pub fn pause(duration: Duration) {
     // SAFETY: waits on this process's own latch, as pg_sleep() does.
     unsafe {
         pg_sys::WaitLatch(
