@@ -434,14 +434,17 @@ impl Run<'_> {
             Ok(applied) => applied,
             // Computing anew would only wait for the same lock.
             Err(caught) if self.limited && caught.is_lock() => return Err(locked(caught)),
-            Err(caught) if caught.is_cancel() => {
-                let why = limit::ended(limit.unwrap_or_default());
-                return Ok(Stepped::Anew(Anew::Full(why)));
-            }
             Err(caught) => {
-                // Not the message: it may quote rows, and others read the history.
-                let why =
-                    format!("the changes could not be applied one by one (SQLSTATE {})", caught.sqlstate());
+                let why = match limit.filter(|_| caught.is_cancel()) {
+                    Some(limit) => limit::ended(limit),
+                    // Not the message: it may quote rows, and others read the history.
+                    None => {
+                        format!(
+                            "the changes could not be applied one by one (SQLSTATE {})",
+                            caught.sqlstate()
+                        )
+                    }
+                };
                 return Ok(Stepped::Anew(Anew::Full(why)));
             }
         };
