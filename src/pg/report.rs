@@ -1,7 +1,12 @@
 //! Errors and messages to the session, with DETAIL and HINT.
 
+use std::borrow::Cow;
+use std::ffi::CString;
+use std::panic::AssertUnwindSafe;
+
+use pgrx::pg_sys;
 use pgrx::pg_sys::panic::ErrorReport;
-use pgrx::{PgLogLevel, PgSqlErrorCode};
+use pgrx::{PgLogLevel, PgSqlErrorCode, PgTryBuilder};
 
 use crate::error::{Error, SqlState};
 use crate::pg::foreign;
@@ -91,12 +96,56 @@ pub fn degraded(what: &str, caught: &Caught) {
 }
 
 fn say(level: PgLogLevel, code: PgSqlErrorCode, message: &str, detail: &str, hint: &str) {
-    let mut report = ErrorReport::new(code, message.to_string(), "pgtrickle");
+    let text = |text: &str| match level {
+        PgLogLevel::LOG_SERVER_ONLY => text.to_string(),
+        _ => sayable(text).into_owned(),
+    };
+    let mut report = ErrorReport::new(code, text(message), "pgtrickle");
     if !detail.is_empty() {
-        report = report.set_detail(detail.to_string());
+        report = report.set_detail(text(detail));
     }
     if !hint.is_empty() {
-        report = report.set_hint(hint.to_string());
+        report = report.set_hint(text(hint));
     }
-    report.report(level);
+    // SAFETY: what is no error returns from here, but for a cancel that is waiting or a client that is gone: PostgreSQL
+    // looks for those at the end of a report, which pgrx calls without a guard. pgrx has dropped the report by then.
+    unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| report.report(level)) };
+}
+
+/// `text` as this session's client can be sent it: where its encoding does not have all characters, those beyond ASCII are
+/// escaped. Sending them would be an error in the statement that is running, which may have to do with the name in no way.
+fn sayable(text: &str) -> Cow<'_, str> {
+    // SAFETY: reads backend variables; the conversion reads `length` bytes and allocates its result.
+    let converts = |text: &CString| unsafe {
+        let length = text.as_bytes().len() as i32;
+        let converted = pg_sys::pg_server_to_client(text.as_ptr(), length);
+        if !std::ptr::eq(converted, text.as_ptr()) {
+            pg_sys::pfree(converted.cast());
+        }
+    };
+    // SAFETY: reads backend variables.
+    let same = unsafe { pg_sys::pg_get_client_encoding() == pg_sys::GetDatabaseEncoding() };
+    if same || text.is_ascii() {
+        return Cow::Borrowed(text);
+    }
+    let Ok(whole) = CString::new(text) else { return Cow::Borrowed(text) };
+    let can = PgTryBuilder::new(AssertUnwindSafe(|| {
+        converts(&whole);
+        true
+    }))
+    .catch_when(PgSqlErrorCode::ERRCODE_UNTRANSLATABLE_CHARACTER, |_| false)
+    .execute();
+    if can { Cow::Borrowed(text) } else { Cow::Owned(escaped(text)) }
+}
+
+/// Characters beyond ASCII as `\uXXXX` or `\UXXXXXXXX`, as PostgreSQL's E'' strings have them.
+fn escaped(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len() * 2), |mut out, c| {
+        match u32::from(c) {
+            0..0x80 => out.push(c),
+            n @ 0x80..0x10000 => out.push_str(&format!("\\u{n:04X}")),
+            n => out.push_str(&format!("\\U{n:08X}")),
+        }
+        out
+    })
 }

@@ -45,6 +45,7 @@ mod joins;
 mod lateness;
 mod lifecycle;
 mod memory;
+mod messages;
 mod names;
 mod own_doing;
 mod partitions;
