@@ -75,8 +75,7 @@ fn throughput(cluster: &Cluster, db: &str, with: bool) -> Measured {
         }
     }
     // autovacuum is off for the other parts; here versions of hot rows pile up, as in life they don't.
-    run(&mut client, "ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET autovacuum_naptime = '5s'");
-    run(&mut client, "SELECT pg_reload_conf()");
+    configure(&mut client, ["SET autovacuum = on", "SET autovacuum_naptime = '5s'"]);
     let pgbench = cluster
         .command("pgbench")
         .args(["-n", "-c", "2", "-j", "1", "-M", "prepared", "-T", &SECONDS.to_string(), db])
@@ -91,8 +90,7 @@ fn throughput(cluster: &Cluster, db: &str, with: bool) -> Measured {
         .lines()
         .find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok())
         .unwrap_or_else(|| panic!("pgbench tells no tps: {text}"));
-    run(&mut client, "ALTER SYSTEM RESET autovacuum; ALTER SYSTEM RESET autovacuum_naptime");
-    run(&mut client, "SELECT pg_reload_conf()");
+    configure(&mut client, ["RESET autovacuum", "RESET autovacuum_naptime"]);
     if with {
         for (name, _) in STREAM_TABLES {
             crate::tpch::timed_refresh(&mut client, name);
@@ -100,6 +98,13 @@ fn throughput(cluster: &Cluster, db: &str, with: bool) -> Measured {
         }
     }
     Measured { tps, stalest }
+}
+
+fn configure(client: &mut postgres::Client, settings: [&str; 2]) {
+    for setting in settings {
+        run(client, &format!("ALTER SYSTEM {setting}"));
+    }
+    run(client, "SELECT pg_reload_conf()");
 }
 
 /// The greatest age of any stream table while pgbench runs, by the time of its last refresh: without looking into buffers,

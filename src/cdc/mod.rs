@@ -214,8 +214,8 @@ pub fn pending(source: Oid, frontier: &Frontier) -> Result<(i64, i64)> {
     let (mut rows, mut marks) = (0, 0);
     side::scan(source, |change| {
         if !frontier.has_passed(change.xid, change.epoch) {
-            rows += 1;
-            marks += i64::from(change.weight == 0);
+            rows += change.rows();
+            marks += i64::from(change.is_mark());
         }
         Ok(())
     })?;

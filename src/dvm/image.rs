@@ -45,6 +45,22 @@ pub fn split(image: &[u8]) -> Result<(&[u8], &[u8])> {
     image.split_at_checked(2 + COLUMN * count).ok_or_else(damaged)
 }
 
+/// Two images in one: a row as it was before an update, and as it is after it.
+pub fn pair(before: &[u8], after: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(4 + before.len() + after.len());
+    // The write path keeps no image that is as long.
+    out.extend(u32::try_from(before.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend_from_slice(before);
+    out.extend_from_slice(after);
+    out
+}
+
+/// The images of a pair.
+pub fn split_pair(pair: &[u8]) -> Result<(&[u8], &[u8])> {
+    let (length, images) = pair.split_first_chunk::<4>().ok_or_else(damaged)?;
+    images.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(damaged)
+}
+
 /// Numbers and types of the columns of a header.
 pub fn columns(header: &[u8]) -> Vec<(i16, Oid)> {
     let (columns, _) = header.get(2..).unwrap_or(&[]).as_chunks::<COLUMN>();

@@ -10,12 +10,12 @@ use crate::lifecycle;
 use crate::model::{Oid, Reason};
 use crate::pg::cache;
 use crate::pg::concern::{Dependant, Kind, dependants};
+use crate::pg::dropped::{self, DroppedObject};
 use crate::pg::event::Command;
 use crate::pg::guc::{SchemaSnapshots, schema_snapshots, snapshot_timeout};
 use crate::pg::lock::without_waiting;
 use crate::pg::secctx::as_extension;
 use crate::pg::snapshot::{Side, statement_start};
-use crate::pg::spi::{self, Mode};
 use crate::pg::subxact::{self, Caught};
 use crate::pg::{binary_upgrade, report};
 use crate::snapshot::capture::{self, Subject};
@@ -43,7 +43,8 @@ pub fn on_sql_drop(command: &Command) -> Result<()> {
     // Then our own drops need not be followed. Somebody else's event trigger may drop more when it hears of them.
     let own_work = cache::in_maintenance();
     let start = statement_start();
-    let found = subxact::run(dropped_objects)
+    let found = dropped_objects()
+        .map_err(Caught::from)
         .inspect(|dropped| record_dropped(command, dropped, start.map(Side::Before)));
     if found.is_err() {
         capture::count_unknown();
@@ -88,28 +89,28 @@ fn concerned(dropped: &[Dropped]) -> Result<Vec<(&Dropped, Vec<Dependant>)>> {
     Ok(found)
 }
 
+/// Kinds of objects that no stream table depends on, or not but with their relation.
+const PARTS: [&str; 7] =
+    ["index", "trigger", "table constraint", "default value", "toast table", "rule", "policy"];
+
+/// What is of concern of all that was dropped: objects, and columns that a cascade took from their table.
 fn dropped_objects() -> Result<Vec<Dropped>> {
-    spi::run(
-        "SELECT classid, objid, object_type = 'table', object_identity, \
-         CASE WHEN objsubid > 0 THEN address_names[pg_catalog.array_upper(address_names, 1)] END \
-         FROM pg_catalog.pg_event_trigger_dropped_objects() \
-         WHERE (objsubid = 0 OR object_type = 'table column' AND NOT original) AND NOT is_temporary AND object_type NOT IN ('index', 'trigger', 'table constraint', \
-           'default value', 'toast table', 'rule', 'policy') \
-         AND schema_name IS DISTINCT FROM 'pg_toast' AND schema_name IS DISTINCT FROM 'pgtrickle_internal'",
-        &[],
-        Mode::Fresh,
-    )?
-    .into_iter()
-    .map(|mut row| {
-        Ok(Dropped {
-            class: row.parse(0)?,
-            object: row.parse(1)?,
-            is_table: row.bool(2)?,
-            name: row.text(3)?,
-            column: row.opt(4),
+    let of_concern = |d: &DroppedObject| {
+        (d.column.is_none() || d.kind == "table column" && !d.original)
+            && !d.is_temporary
+            && !PARTS.contains(&d.kind.as_str())
+            && !matches!(d.schema.as_deref(), Some("pg_toast" | "pgtrickle_internal"))
+    };
+    let dropped = dropped::dropped_objects()?.into_iter().filter(of_concern);
+    Ok(dropped
+        .map(|d| Dropped {
+            class: d.class,
+            object: d.object,
+            is_table: d.kind == "table",
+            name: d.identity,
+            column: d.column_name,
         })
-    })
-    .collect()
+        .collect())
 }
 
 /// Records those of the dropped tables that are to be recorded.

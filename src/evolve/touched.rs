@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::evolve::relation_class;
 use crate::model::Oid;
 use crate::pg::cache::{self, Touched};
-use crate::pg::concern::{Kind, dependants, kind_and_name};
+use crate::pg::concern::{Kind, dependants, kind_and_name, routines_named};
 use crate::pg::event::Command;
 use crate::pg::inheritance::with_ancestors;
 use crate::pg::spi::{self, Arg, Mode};
@@ -110,9 +110,20 @@ impl Concern {
         if command.is_new {
             return Ok(());
         }
+        // What replaces a routine has its name: the common one, which nobody uses, is told without a statement.
+        if command.makes_routine
+            && let Some(name) = &command.given_name
+        {
+            let mut used = false;
+            for routine in routines_named(name) {
+                used |= dependants(routine)?.iter().any(|d| d.kind == Kind::Object);
+            }
+            if !used {
+                return Ok(());
+            }
+        }
         for (class, object, name) in commanded()? {
-            let used = |d: &crate::pg::concern::Dependant| d.kind == Kind::Object && d.class == class;
-            if dependants(object)?.iter().any(used) {
+            if dependants(object)?.iter().any(|d| d.kind == Kind::Object && d.class == class) {
                 self.objects.push((class, object, name));
             }
         }

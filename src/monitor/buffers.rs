@@ -34,7 +34,7 @@ pub fn list(user: Oid) -> Result<Vec<Buffer>> {
         }
         let mut buffer = Buffer { source, rows: 0, bytes: side::size(source)?, oldest: None };
         side::scan(source, |change| {
-            buffer.rows += 1;
+            buffer.rows += change.rows();
             buffer.oldest = Some(buffer.oldest.map_or(change.xid, |oldest| oldest.min(change.xid)));
             Ok(())
         })?;

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::model::{row_trigger, truncate_trigger};
 use crate::pg::cache;
 use crate::pg::route::{self, Column, Route};
+use crate::pg::side::kind;
 use crate::pg::values::put;
 
 /// The body of the trigger. Arguments of the trigger: the source's oid.
@@ -30,21 +31,22 @@ pub unsafe fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
         };
         let Some(buffer) = route.buffer else { return Ok(()) };
         if event == pg_sys::TRIGGER_EVENT_TRUNCATE {
-            // A mark of weight 0: rows left without row events, so contents must be read anew.
-            return write(buffer, &[(0, &[])]);
+            // A mark: rows left without row events, so contents must be read anew.
+            return write(buffer, kind::MARK, &[]);
         }
         let old = (*data).tg_trigslot;
         if event == pg_sys::TRIGGER_EVENT_INSERT {
-            return write(buffer, &[(1, &encode(&route, old))]);
+            return write(buffer, kind::INSERTED, &encode(&route, old));
         }
         if event == pg_sys::TRIGGER_EVENT_DELETE {
-            return write(buffer, &[(-1, &encode(&route, old))]);
+            return write(buffer, kind::DELETED, &encode(&route, old));
         }
         let new = (*data).tg_newslot;
         if unchanged(&route, old, new) {
             return Ok(());
         }
-        write(buffer, &[(-1, &encode(&route, old)), (1, &encode(&route, new))])
+        // One row for both: rows of a buffer are most of what an update pays.
+        write(buffer, kind::UPDATED, &image::pair(&encode(&route, old), &encode(&route, new)))
     }
 }
 
@@ -182,12 +184,11 @@ mod unguarded {
 /// A longer image is not kept, since a field of a row ends at 1 GB; contents are read anew instead.
 const LONGEST: usize = 256 << 20;
 
-/// Inserts one buffer row per (weight, image). A buffer that is gone meanwhile takes none: nobody consumes it, and every
-/// refresh checks that its buffers exist.
-unsafe fn write(buffer: pg_sys::Oid, rows: &[(i32, &[u8])]) -> Result<()> {
+/// Inserts a buffer row. A buffer that is gone meanwhile takes none: nobody consumes it, and every refresh checks that its
+/// buffers exist.
+unsafe fn write(buffer: pg_sys::Oid, kind: i32, image: &[u8]) -> Result<()> {
     let epoch = cache::epoch();
-    let too_long = rows.iter().any(|(_, image)| image.len() > LONGEST);
-    let rows: &[(i32, &[u8])] = if too_long { &[(0, &[])] } else { rows };
+    let (kind, image): (i32, &[u8]) = if image.len() > LONGEST { (kind::MARK, &[]) } else { (kind, image) };
     // SAFETY: an error jumps out of the closure to the guard, so nothing in it needs dropping: it has only borrows and
     // plain values. The relation has the columns of a buffer, which the route was made with; heap_insert copies the values.
     unsafe {
@@ -198,25 +199,22 @@ unsafe fn write(buffer: pg_sys::Oid, rows: &[(i32, &[u8])]) -> Result<()> {
             }
             let xid = unguarded::GetTopFullTransactionId().value;
             let command = unguarded::GetCurrentCommandId(true);
-            for (weight, image) in rows {
-                let size = image.len() + 4;
-                let bytes = unguarded::palloc(size).cast::<u8>();
-                pgrx::varlena::set_varsize_4b(bytes.cast(), size as i32);
-                std::ptr::copy_nonoverlapping(image.as_ptr(), bytes.add(4), image.len());
-                let mut values = [
-                    pg_sys::Datum::from(xid),
-                    pg_sys::Datum::from(epoch),
-                    pg_sys::Datum::from(*weight),
-                    pg_sys::Datum::from(bytes),
-                ];
-                let mut nulls = [false; 4];
-                let tuple =
-                    unguarded::heap_form_tuple((*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
-                let options = pg_sys::HEAP_INSERT_NO_LOGICAL as i32;
-                unguarded::heap_insert(rel, tuple, command, options, std::ptr::null_mut());
-                unguarded::heap_freetuple(tuple);
-                unguarded::pfree(bytes.cast());
-            }
+            let size = image.len() + 4;
+            let bytes = unguarded::palloc(size).cast::<u8>();
+            pgrx::varlena::set_varsize_4b(bytes.cast(), size as i32);
+            std::ptr::copy_nonoverlapping(image.as_ptr(), bytes.add(4), image.len());
+            let mut values = [
+                pg_sys::Datum::from(xid),
+                pg_sys::Datum::from(epoch),
+                pg_sys::Datum::from(kind),
+                pg_sys::Datum::from(bytes),
+            ];
+            let mut nulls = [false; 4];
+            let tuple = unguarded::heap_form_tuple((*rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
+            let options = pg_sys::HEAP_INSERT_NO_LOGICAL as i32;
+            unguarded::heap_insert(rel, tuple, command, options, std::ptr::null_mut());
+            unguarded::heap_freetuple(tuple);
+            unguarded::pfree(bytes.cast());
             unguarded::table_close(rel, pg_sys::NoLock as i32);
         });
     }

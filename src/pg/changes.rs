@@ -36,10 +36,10 @@ pub unsafe fn changes(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
         let mut rows = Consolidation::new(numbers.into_iter().zip(out.types()).collect());
         let limit = pg_sys::get_hash_memory_limit().max(1 << 20);
         side::scan(source, |change| {
-            if change.weight == 0 || frontier.has_passed(change.xid, change.epoch) {
+            if frontier.has_passed(change.xid, change.epoch) {
                 return Ok(());
             }
-            change.with_image(|image| rows.add(image, change.weight.into()))?;
+            change.each_row(|image, weight| rows.add(image, weight))?;
             if rows.size() > limit {
                 rows.compact();
                 if rows.size() > limit / 2 {

@@ -130,3 +130,24 @@ pub fn kind_and_name(relation: Oid) -> Option<(char, String)> {
         Some((char::from(kind), text))
     }
 }
+
+/// Functions, procedures and aggregates with that bare name, in any schema.
+pub fn routines_named(name: &str) -> Vec<Oid> {
+    use pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP;
+    let Ok(name) = std::ffi::CString::new(name) else { return Vec::new() };
+    // SAFETY: a list of the syscache by its first key, held while it is read; its members are tuples of pg_proc.
+    unsafe {
+        let (key, none) = (pg_sys::Datum::from(name.as_ptr()), pg_sys::Datum::null());
+        let list = pg_sys::SearchSysCacheList(PROCNAMEARGSNSP as i32, 1, key, none, none);
+        let members = (*list).members.as_slice((*list).n_members as usize);
+        let found = members
+            .iter()
+            .map(|member| {
+                let tuple = &raw mut (**member).tuple;
+                (*pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_proc>(tuple)).oid.to_u32()
+            })
+            .collect();
+        pg_sys::ReleaseCatCacheList(list);
+        found
+    }
+}

@@ -23,6 +23,8 @@ pub struct Command {
     pub given_name: Option<String>,
     /// It creates something that can't have been there before: `CREATE`, and not `OR REPLACE`.
     pub is_new: bool,
+    /// It makes a function, procedure or aggregate, or another one of that name and these arguments.
+    pub makes_routine: bool,
 }
 
 /// Reads the event; an error when it is no event trigger call.
@@ -36,7 +38,10 @@ pub unsafe fn command(fcinfo: pg_sys::FunctionCallInfo) -> Result<Command> {
         let tag = CStr::from_ptr(pg_sys::GetCommandTagName((*data).tag)).to_string_lossy().into_owned();
         let parsetree = (*data).parsetree;
         let is_new = tag.starts_with("CREATE") && !replaces(parsetree);
-        Ok(Command { tag, retyped: retyped_columns(parsetree), given_name: given_name(parsetree), is_new })
+        let makes_routine =
+            matches!(tag.as_str(), "CREATE FUNCTION" | "CREATE PROCEDURE" | "CREATE AGGREGATE");
+        let (retyped, given_name) = (retyped_columns(parsetree), given_name(parsetree));
+        Ok(Command { tag, retyped, given_name, is_new, makes_routine })
     }
 }
 

@@ -12,6 +12,7 @@ pub mod compat;
 pub mod concern;
 pub mod deadline;
 pub mod drop_command;
+pub mod dropped;
 pub mod entry;
 pub mod event;
 pub mod foreign;

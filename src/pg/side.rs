@@ -1,6 +1,6 @@
 //! Side tables as they are stored: materialized views that only this library writes. Buffers have rows of transaction,
-//! epoch, weight and image (`dvm::image`); for state tables see `pg::state`. Publications, the executor's DML and TRUNCATE pass such relations by, and nothing else does:
-//! they are logged, vacuumed, copied and upgraded like tables.
+//! epoch, kind of change and image (`dvm::image`); for state tables see `pg::state`. Publications, the executor's DML and
+//! TRUNCATE pass such relations by, and nothing else does: they are logged, vacuumed, copied and upgraded like tables.
 //!
 //! # Safety
 //! Functions here that are not safe to call get relations, tuples and values that are valid and of the type that their
@@ -8,6 +8,7 @@
 
 use pgrx::pg_sys;
 
+use crate::dvm::image;
 use crate::error::{Error, Result};
 use crate::model::{INTERNAL_SCHEMA, Oid, buffer_name};
 use crate::pg::compat::{descriptor_attribute, rebuild_indexes, set_new_storage};
@@ -16,19 +17,52 @@ use crate::pg::spi::c_string;
 /// Types of a buffer's columns.
 const BUFFER: [pg_sys::Oid; 4] = [pg_sys::XID8OID, pg_sys::INT4OID, pg_sys::INT4OID, pg_sys::BYTEAOID];
 
+/// What happened to a row: `w` of a buffer.
+pub mod kind {
+    pub const INSERTED: i32 = 1;
+    pub const DELETED: i32 = -1;
+    /// The image is a pair: of the row before and after.
+    pub const UPDATED: i32 = 2;
+    /// Rows left without being seen.
+    pub const MARK: i32 = 0;
+}
+
 /// One buffered change, valid while the scan stands on it.
 pub struct Change {
     pub xid: u64,
     pub epoch: i32,
-    /// 0 marks that rows left without being seen.
-    pub weight: i32,
+    kind: i32,
     image: *mut pg_sys::varlena,
     tid: pg_sys::ItemPointerData,
 }
 
 impl Change {
-    /// Runs `f` on the image.
-    pub fn with_image<T>(&self, f: impl FnOnce(&[u8]) -> T) -> T {
+    /// It says that rows left without being seen.
+    pub fn is_mark(&self) -> bool {
+        self.kind == kind::MARK
+    }
+
+    /// Rows that left or came by it; a mark counts as one.
+    pub fn rows(&self) -> i64 {
+        if self.kind == kind::UPDATED { 2 } else { 1 }
+    }
+
+    /// Calls `f` for each row that left (weight -1) or came (1), with its image.
+    pub fn each_row(&self, mut f: impl FnMut(&[u8], i64) -> Result<()>) -> Result<()> {
+        self.with_image(|image| match self.kind {
+            kind::INSERTED => f(image, 1),
+            kind::DELETED => f(image, -1),
+            kind::UPDATED => {
+                let (before, after) = image::split_pair(image)?;
+                f(before, -1)?;
+                f(after, 1)
+            }
+            kind::MARK => Ok(()),
+            other => Err(Error::Internal(format!("a buffered change of unknown kind {other}"))),
+        })
+    }
+
+    fn with_image<T>(&self, f: impl FnOnce(&[u8]) -> T) -> T {
         // SAFETY: the scan stands on the row; a copy is made and given back where it is stored compressed or elsewhere.
         unsafe {
             let plain = pg_sys::pg_detoast_datum_packed(self.image);
@@ -199,7 +233,7 @@ unsafe fn change(tuple: pg_sys::HeapTuple) -> Result<Change> {
         Ok(Change {
             xid: data.cast::<u64>().read_unaligned(),
             epoch: data.add(8).cast::<i32>().read_unaligned(),
-            weight: data.add(12).cast::<i32>().read_unaligned(),
+            kind: data.add(12).cast::<i32>().read_unaligned(),
             image: data.add(16).cast(),
             tid: (*tuple).t_self,
         })

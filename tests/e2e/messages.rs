@@ -72,7 +72,10 @@ fn a_name_that_the_client_cannot_be_sent_is_escaped_and_no_error() {
         .expect("psql");
     let said: String = output.stderr.iter().map(|byte| char::from(*byte)).collect();
     assert!(output.status.success(), "{said}");
-    assert!(said.contains(r#"stream table public."gr\u00F6\u00DFe \u2192 \U0001D11E" is suspended"#), "{said}");
+    assert!(
+        said.contains(r#"stream table public."gr\u00F6\u00DFe \u2192 \U0001D11E" is suspended"#),
+        "{said}"
+    );
     assert!(said.contains(r#"stream table public."größe" is suspended"#), "{said}");
     for name in ["größe → 𝄞", "größe"] {
         assert_suspended(&mut c, &format!("\"{name}\""), "UNCLASSIFIED");

@@ -150,3 +150,16 @@ fn what_a_frontier_has_passed() {
     }
     assert!(Frontier::parse("1:1:", "-1", 0).is_err());
 }
+
+#[test]
+fn a_pair_gives_both_images_back_and_a_damaged_one_is_noticed() {
+    let columns = [(1, 23), (2, 25)];
+    let (before, after) =
+        (row(&columns, &[Some(b"1234"), None]), row(&columns, &[None, Some("ä".as_bytes())]));
+    let pair = image::pair(&before, &after);
+    assert_eq!(image::split_pair(&pair).expect("a pair"), (before.as_slice(), after.as_slice()));
+    assert_eq!(image::split_pair(&image::pair(&[], &after)).expect("a pair"), (&[][..], after.as_slice()));
+    for short in [0, 3, 4 + before.len() - 1] {
+        assert!(image::split_pair(&pair[..short]).is_err(), "{short} bytes");
+    }
+}
