@@ -10,7 +10,7 @@ use crate::pg::foreign::boundary;
 
 /// What the query of a table of pgtrickle's own returns: its rows.
 #[pg_extern(sql = r#"
-CREATE FUNCTION pgtrickle_internal.own_rows(schema cstring, name cstring) RETURNS SETOF record STRICT
+CREATE FUNCTION pgtrickle_internal.own_rows(schema name, name name) RETURNS SETOF record STRICT
 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#, requires = ["schemas"])]
 pub(super) fn own_rows(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
@@ -47,7 +47,7 @@ fn state(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
 
 /// Takes the rows that `write_state` writes.
 #[pg_extern(sql = r#"
-CREATE FUNCTION pgtrickle_internal.write_row(internal, state oid, tid tid, h bigint, alive boolean, image record) RETURNS internal
+CREATE FUNCTION pgtrickle_internal.write_row(internal, state oid, tid tid, image record) RETURNS internal
 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#, requires = ["catalog"])]
 fn write_row(fcinfo: pg_sys::FunctionCallInfo) -> Result<i64, ErrorReport> {
@@ -58,8 +58,8 @@ fn write_row(fcinfo: pg_sys::FunctionCallInfo) -> Result<i64, ErrorReport> {
 #[pg_extern(sql = r#"
 CREATE FUNCTION pgtrickle_internal.rows_written(internal) RETURNS bigint
 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
-CREATE AGGREGATE pgtrickle_internal.write_state(state oid, tid tid, h bigint, alive boolean, image record) (
-  SFUNC = pgtrickle_internal.write_row, STYPE = internal, FINALFUNC = pgtrickle_internal.rows_written
+CREATE AGGREGATE pgtrickle_internal.write_state(state oid, tid tid, image record) (
+  SFUNC = pgtrickle_internal.write_row, STYPE = internal, FINALFUNC = pgtrickle_internal.rows_written, PARALLEL = RESTRICTED
 );
 "#, requires = ["catalog", write_row])]
 fn rows_written(fcinfo: pg_sys::FunctionCallInfo) -> i64 {

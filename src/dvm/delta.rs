@@ -285,7 +285,8 @@ impl Builder<'_> {
 
     fn write_state(&mut self, a: &Aggregate) {
         let id = a.id;
-        let alive = if a.keys == 0 { "true" } else { "x.cnt > 0" };
+        // The one group of a query without keys stays when it is empty.
+        let alive = (a.keys > 0).then_some("x.cnt > 0");
         let sql = self.names.write_state(a, "x", &format!("x{id}"), "x.sid", alive);
         self.ctes.push((format!("sw{id}"), format!("({sql})")));
         self.checks.push(format!("(SELECT missed FROM sw{id})"));

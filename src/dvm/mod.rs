@@ -223,13 +223,25 @@ impl Names {
         )
     }
 
-    /// A SELECT of how many rows of `from` (as `alias`) the state took: rows without `sid` are new, without life they go.
-    pub fn write_state(&self, a: &Aggregate, alias: &str, from: &str, sid: &str, alive: &str) -> String {
+    /// A SELECT of how many rows of `from` (as `alias`) the state took: rows without `sid` are new, those of which `alive`
+    /// does not hold, if it is given, go.
+    pub fn write_state(
+        &self,
+        a: &Aggregate,
+        alias: &str,
+        from: &str,
+        sid: &str,
+        alive: Option<&str>,
+    ) -> String {
+        let columns = prefixed(alias, &aggregate::stored_columns(a)).join(", ");
+        let row = format!("ROW({alias}.h, {columns})");
+        let row = match alive {
+            Some(alive) => format!("CASE WHEN {alive} THEN {row} END"),
+            None => row,
+        };
         format!(
-            "SELECT count(*) - pgtrickle_internal.write_state({}::oid, {sid}, {alias}.h, {alive}, ROW({})) AS missed \
-             FROM {from} {alias}",
-            self.states[&a.id].oid,
-            prefixed(alias, &aggregate::stored_columns(a)).join(", ")
+            "SELECT count(*) - pgtrickle_internal.write_state({}::oid, {sid}, {row}) AS missed FROM {from} {alias}",
+            self.states[&a.id].oid
         )
     }
 

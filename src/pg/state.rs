@@ -161,37 +161,44 @@ unsafe fn hash_of(tuple: pg_sys::HeapTuple) -> i64 {
 struct Writer {
     rel: pg_sys::Relation,
     indexes: pg_sys::CatalogIndexState,
-    /// How the records are built.
+    /// The aggregate's own.
+    context: pg_sys::MemoryContext,
+    /// How the records are built, from the first one on.
+    layout: Option<Layout>,
+    rows: i64,
+}
+
+/// The columns of the records that are written; the first is the hash.
+struct Layout {
     desc: pg_sys::TupleDesc,
     kinds: Vec<Kind>,
     header: Vec<u8>,
     values: Vec<pg_sys::Datum>,
     nulls: Vec<bool>,
-    rows: i64,
 }
 
-/// The transition of the aggregate `write_state(table, tid, hash, alive, row)`: a new row without a tid, a changed one, or
-/// one that goes. The answer is a pointer to its `Writer`.
+/// The transition of the aggregate `write_state(table, tid, record)`: a new row without a tid, a changed one, or without a
+/// record one that goes. The record is the hash and the columns. The answer is a pointer to its `Writer`.
 ///
 /// # Safety
 /// See the module's doc.
 pub unsafe fn write(fcinfo: pg_sys::FunctionCallInfo) -> Result<i64> {
     // SAFETY: per the contract; the arguments have these types, and the first is what this function returned before.
     unsafe {
-        let argument = || Error::Internal("write_state() without its arguments".into());
-        let record = pgrx::pg_getarg_datum(fcinfo, 5).ok_or_else(argument)?;
-        let record = pg_sys::pg_detoast_datum(record.cast_mut_ptr()).cast::<pg_sys::HeapTupleHeaderData>();
         let writer = match pgrx::pg_getarg_datum(fcinfo, 0) {
             Some(writer) => writer.cast_mut_ptr::<Writer>(),
             None => {
-                let table: pg_sys::Oid = pgrx::pg_getarg(fcinfo, 1).ok_or_else(argument)?;
-                Writer::open(fcinfo, table.to_u32(), record)?
+                let table: Option<pg_sys::Oid> = pgrx::pg_getarg(fcinfo, 1);
+                let table =
+                    table.ok_or_else(|| Error::Internal("write_state() without its arguments".into()))?;
+                Writer::open(fcinfo, table.to_u32())?
             }
         };
         let tid = pgrx::pg_getarg_datum(fcinfo, 2).map(|tid| *tid.cast_mut_ptr::<pg_sys::ItemPointerData>());
-        let hash: i64 = pgrx::pg_getarg(fcinfo, 3).ok_or_else(argument)?;
-        let alive: bool = pgrx::pg_getarg(fcinfo, 4).ok_or_else(argument)?;
-        (*writer).write(tid, hash, alive.then_some(record))?;
+        let record = pgrx::pg_getarg_datum(fcinfo, 3).map(|record| {
+            pg_sys::pg_detoast_datum(record.cast_mut_ptr()).cast::<pg_sys::HeapTupleHeaderData>()
+        });
+        (*writer).write(tid, record)?;
         Ok(writer as i64)
     }
 }
@@ -213,12 +220,8 @@ pub unsafe fn written(fcinfo: pg_sys::FunctionCallInfo) -> i64 {
 
 impl Writer {
     /// # Safety
-    /// Called as an aggregate's transition, with a record.
-    unsafe fn open(
-        fcinfo: pg_sys::FunctionCallInfo,
-        table: Oid,
-        record: *mut pg_sys::HeapTupleHeaderData,
-    ) -> Result<*mut Writer> {
+    /// Called as an aggregate's transition.
+    unsafe fn open(fcinfo: pg_sys::FunctionCallInfo, table: Oid) -> Result<*mut Writer> {
         access::check_state(table)?;
         let mut context = std::ptr::null_mut();
         // SAFETY: per the contract. What lives as long as the aggregate is made in its memory context; the relation is
@@ -230,46 +233,28 @@ impl Writer {
             let before = pg_sys::MemoryContextSwitchTo(context);
             let rel = side::open_table(table, &STATE, pg_sys::RowExclusiveLock)?;
             let indexes = pg_sys::CatalogOpenIndexes(rel);
-            let identity = (*record).t_choice.t_datum;
-            let desc = pg_sys::lookup_rowtype_tupdesc_copy(identity.datum_typeid, identity.datum_typmod);
             pg_sys::MemoryContextSwitchTo(before);
-            let count = (*desc).natts as usize;
-            let (types, kinds): (Vec<_>, Vec<_>) = kinds(desc, 0, count).into_iter().unzip();
-            let columns: Vec<_> = (1..).zip(types).collect();
-            let writer = Writer {
-                rel,
-                indexes,
-                desc,
-                kinds,
-                header: image::header(&columns),
-                values: vec![pg_sys::Datum::null(); count],
-                nulls: vec![true; count],
-                rows: 0,
-            };
+            let writer = Writer { rel, indexes, context, layout: None, rows: 0 };
             Ok(PgMemoryContexts::For(context).leak_and_drop_on_delete(writer))
         }
     }
 
     /// # Safety
-    /// The tid is that of a row of the table, and the record one as the writer was opened with.
+    /// The tid is that of a row of the table, and all records are of one type.
     unsafe fn write(
         &mut self,
         tid: Option<pg_sys::ItemPointerData>,
-        hash: i64,
         record: Option<*mut pg_sys::HeapTupleHeaderData>,
     ) -> Result<()> {
         self.rows += 1;
         // SAFETY: per the contract; the tuple has the columns of a state table, as `open_table` checked.
         unsafe {
-            match (tid, record) {
+            let tuple = record.map(|record| self.form(record)).transpose()?;
+            match (tid, tuple) {
                 (None, None) => {}
                 (Some(mut tid), None) => pg_sys::CatalogTupleDelete(self.rel, &mut tid),
-                (None, Some(record)) => {
-                    let tuple = self.form(hash, record);
-                    pg_sys::CatalogTupleInsertWithInfo(self.rel, tuple, self.indexes);
-                }
-                (Some(mut tid), Some(record)) => {
-                    let tuple = self.form(hash, record);
+                (None, Some(tuple)) => pg_sys::CatalogTupleInsertWithInfo(self.rel, tuple, self.indexes),
+                (Some(mut tid), Some(tuple)) => {
                     pg_sys::CatalogTupleUpdateWithInfo(self.rel, &mut tid, tuple, self.indexes);
                 }
             }
@@ -278,36 +263,59 @@ impl Writer {
     }
 
     /// A row of the table, in the aggregate's memory context of one input row.
-    unsafe fn form(&mut self, hash: i64, record: *mut pg_sys::HeapTupleHeaderData) -> pg_sys::HeapTuple {
-        // SAFETY: a record as the writer was opened with, in the form that a tuple has; values point into it.
+    unsafe fn form(&mut self, record: *mut pg_sys::HeapTupleHeaderData) -> Result<pg_sys::HeapTuple> {
+        // SAFETY: a record of the type that the layout is of, in the form that a tuple has; values point into it.
         unsafe {
+            let layout = match &mut self.layout {
+                Some(layout) => layout,
+                none => none.insert(Layout::of(record, self.context)),
+            };
             let mut tuple = pg_sys::HeapTupleData {
                 t_len: pgrx::varsize_any(record.cast()) as u32,
                 t_data: record,
                 ..Default::default()
             };
-            pg_sys::heap_deform_tuple(
-                &mut tuple,
-                self.desc,
-                self.values.as_mut_ptr(),
-                self.nulls.as_mut_ptr(),
-            );
+            let (all, nulls) = (&mut layout.values, &mut layout.nulls);
+            pg_sys::heap_deform_tuple(&mut tuple, layout.desc, all.as_mut_ptr(), nulls.as_mut_ptr());
+            let (Some((hash, values)), Some((false, nulls))) = (all.split_first(), nulls.split_first())
+            else {
+                return Err(Error::Internal("a group without its hash".into()));
+            };
             // The varlena header of the image first.
             let mut image = vec![0; 4];
-            image.extend_from_slice(&self.header);
-            for (i, kind) in self.kinds.iter().enumerate() {
-                if self.nulls[i] {
+            image.extend_from_slice(&layout.header);
+            for ((value, is_null), kind) in values.iter().zip(nulls).zip(&layout.kinds) {
+                if *is_null {
                     image::put_null(&mut image);
                 } else {
-                    put(self.values[i], kind, &mut image);
+                    put(*value, kind, &mut image);
                 }
             }
             let bytes = pg_sys::palloc(image.len()).cast::<u8>();
             std::ptr::copy_nonoverlapping(image.as_ptr(), bytes, image.len());
             pgrx::varlena::set_varsize_4b(bytes.cast(), image.len() as i32);
-            let mut values = [hash.into(), pg_sys::Datum::from(bytes)];
+            let mut values = [*hash, pg_sys::Datum::from(bytes)];
             let mut nulls = [false; 2];
-            pg_sys::heap_form_tuple((*self.rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr())
+            Ok(pg_sys::heap_form_tuple((*self.rel).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr()))
+        }
+    }
+}
+
+impl Layout {
+    /// # Safety
+    /// A record whose first column is a bigint; the context lives as long as the layout is used.
+    unsafe fn of(record: *mut pg_sys::HeapTupleHeaderData, context: pg_sys::MemoryContext) -> Layout {
+        // SAFETY: per the contract.
+        unsafe {
+            let identity = (*record).t_choice.t_datum;
+            let before = pg_sys::MemoryContextSwitchTo(context);
+            let desc = pg_sys::lookup_rowtype_tupdesc_copy(identity.datum_typeid, identity.datum_typmod);
+            pg_sys::MemoryContextSwitchTo(before);
+            let count = (*desc).natts as usize;
+            let (types, kinds): (Vec<_>, Vec<_>) = kinds(desc, 1, count).into_iter().unzip();
+            let columns: Vec<_> = (1..).zip(types).collect();
+            let (values, nulls) = (vec![pg_sys::Datum::null(); count], vec![true; count]);
+            Layout { desc, kinds, header: image::header(&columns), values, nulls }
         }
     }
 }

@@ -97,7 +97,7 @@ pub fn rebuild(table: &StreamTable, op: Option<&Op>, names: &Names, action: Acti
             names.states.get(&a.id).ok_or_else(|| Error::Internal("a state table has no name".into()))?;
         side::truncate(state.oid);
         let access = Access { states: BTreeSet::from([state.oid]), ..Access::default() };
-        let sql = names.write_state(a, "s", &format!("({select})"), "NULL", "true");
+        let sql = names.write_state(a, "s", &format!("({select})"), "NULL", None);
         with_access(access, || {
             with_settings(NO_POLICIES, || {
                 as_user(table.owner, Restriction::UserCode, || spi::run_once(&sql, &[], Mode::InSnapshot))

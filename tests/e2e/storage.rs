@@ -69,7 +69,7 @@ fn the_functions_of_a_refresh_refuse_everybody_else() {
         for sql in [
             format!("SELECT * FROM pgtrickle_internal.changes({t}, '1:1:', '0', 0) AS b(c1 int, w bigint)"),
             format!("SELECT * FROM pgtrickle_internal.state({state}, NULL) AS b(sid tid, h bigint, c1 int)"),
-            format!("SELECT pgtrickle_internal.write_state({state}, NULL, 1, true, ROW(1))"),
+            format!("SELECT pgtrickle_internal.write_state({state}, NULL, ROW(1::bigint, 1))"),
         ] {
             let e = expect_error(who, &sql);
             assert_eq!(e.sqlstate, "42501", "{sql}: {e:?}");
@@ -189,7 +189,7 @@ fn hot_rows_cost_what_is_left_of_them() {
            UPDATE tellers SET balance = balance + i WHERE tid = 1 + i % 10; UPDATE branches SET balance = balance + i;
          END LOOP; END $$",
     );
-    assert_eq!(buffered(&mut c, "tellers"), 40_000);
+    assert_eq!(buffered(&mut c, "tellers"), 20_000);
     // Unconsolidated, the two deltas alone join to 800 million rows.
     let done = differential(&mut c, "s");
     assert!(done.inserted + done.updated + done.deleted <= 20, "{done:?}");
