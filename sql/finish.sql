@@ -51,6 +51,8 @@ GRANT EXECUTE ON FUNCTION
   TO PUBLIC;
 -- Called by the statements of a refresh, with the rights of the stream table's owner; outside of one they refuse.
 GRANT EXECUTE ON FUNCTION pgtrickle_internal.changes, pgtrickle_internal.state, pgtrickle_internal.write_state TO PUBLIC;
+-- Looks at nothing but its argument.
+GRANT EXECUTE ON FUNCTION pgtrickle_internal.row_image TO PUBLIC;
 -- PostgreSQL asks for it when it clones the trigger of a partitioned source on a partition that its owner makes or
 -- attaches. The function writes only for triggers that are genuine.
 GRANT EXECUTE ON FUNCTION pgtrickle._capture TO PUBLIC;

@@ -45,6 +45,15 @@ fn state(fcinfo: pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
     boundary(|| entry::read_state(fcinfo))
 }
 
+/// The bytes of a row's values, by which rows are told apart that are equal and print differently.
+#[pg_extern(sql = r#"
+CREATE FUNCTION pgtrickle_internal.row_image(row_value record) RETURNS bytea IMMUTABLE STRICT PARALLEL SAFE
+LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#, requires = ["catalog"])]
+fn row_image(fcinfo: pg_sys::FunctionCallInfo) -> Result<Vec<u8>, ErrorReport> {
+    boundary(|| entry::row_image(fcinfo))
+}
+
 /// Takes the rows that `write_state` writes.
 #[pg_extern(sql = r#"
 CREATE FUNCTION pgtrickle_internal.write_row(internal, state oid, tid tid, image record) RETURNS internal

@@ -1,7 +1,7 @@
 //! Applying a delta, or the difference to a full result, to the stream table with the fewest row changes.
 #![forbid(unsafe_code)]
 
-use super::{Names, names, prefixed, row_hash, same};
+use super::{Names, names, prefixed, row_hash, row_image, same};
 
 /// CTEs that write, and the names of those whose rows are to be counted.
 pub struct Tail {
@@ -26,12 +26,15 @@ const INSERTED: &str = "(SELECT coalesce(sum(w), 0) FROM z WHERE w > 0) - (SELEC
 pub fn apply(top: &str, columns: &[String], key: Option<Vec<usize>>, target: &Names) -> Tail {
     let outputs: Vec<String> =
         columns.iter().enumerate().map(|(i, c)| format!("t.{c} AS c{}", i + 1)).collect();
-    let plain = prefixed("t", columns);
-    // z: net rows, each with a number.
+    let mut group = prefixed("t", columns);
+    let image = image(target, &|p| format!("t.{}", columns[p - 1]));
+    group.extend(image.clone());
+    // z: net rows; equal ones that print differently are not the same.
     let z = format!(
-        "MATERIALIZED (SELECT {}, sum(t.w)::bigint AS w FROM {top} t GROUP BY {} HAVING sum(t.w) <> 0)",
+        "MATERIALIZED (SELECT {}, {} AS img, sum(t.w)::bigint AS w FROM {top} t GROUP BY {} HAVING sum(t.w) <> 0)",
         outputs.join(", "),
-        plain.join(", ")
+        image.as_deref().unwrap_or("NULL::bytea"),
+        group.join(", ")
     );
     let mut tail = match key {
         // With unique indexes of the user's, updates in place could collide on the way: two rows that swap a value.
@@ -42,6 +45,12 @@ pub fn apply(top: &str, columns: &[String], key: Option<Vec<usize>>, target: &Na
     };
     tail.ctes.insert(0, ("z".into(), z));
     tail
+}
+
+/// The bytes of those columns by which equal rows can differ, if there are any. `column` names one by its position.
+fn image(target: &Names, column: &dyn Fn(usize) -> String) -> Option<String> {
+    let inexact: Vec<String> = target.inexact.iter().map(|p| column(*p)).collect();
+    (!inexact.is_empty()).then(|| row_image(&inexact))
 }
 
 /// `t.<column>` for the given output positions.
@@ -72,8 +81,11 @@ pub fn match_positions(columns: usize, key: Option<Vec<usize>>) -> Vec<usize> {
 fn bag(n: usize, target: &Names) -> Tail {
     let all: Vec<usize> = (1..=n).collect();
     let table = &target.target;
+    // The row that prints the same first, then one that is equal: a query may print either, and print another next time.
+    let exact = image(target, &|p| format!("t.{}", target.target_columns[p - 1]));
+    let first = exact.map_or(String::new(), |image| format!(" ORDER BY {image} = z.img DESC"));
     let found = format!(
-        "MATERIALIZED (SELECT t.ctid AS tid, z.w, row_number() OVER (PARTITION BY {}) AS n FROM z JOIN {table} t ON {} WHERE z.w < 0)",
+        "MATERIALIZED (SELECT t.ctid AS tid, z.w, row_number() OVER (PARTITION BY {}, z.img{first}) AS n FROM z JOIN {table} t ON {} WHERE z.w < 0)",
         prefixed("z", &names(n)).join(", "),
         match_target(target, &all)
     );
@@ -92,7 +104,7 @@ fn bag(n: usize, target: &Names) -> Tail {
             ("upd".into(), "(SELECT 1 WHERE false)".into()),
         ],
         checks: vec![
-            "(SELECT coalesce(sum(-w), 0) FROM z WHERE w < 0) - (SELECT count(*) FROM zd WHERE n <= -w)"
+            "(SELECT coalesce(sum(-w), 0) FROM z WHERE w < 0) - (SELECT count(DISTINCT tid) FROM zd WHERE n <= -w)"
                 .into(),
             INSERTED.into(),
         ],
@@ -104,7 +116,10 @@ fn bag(n: usize, target: &Names) -> Tail {
 
 fn keyed(n: usize, key: &[usize], target: &Names) -> Tail {
     let keys: Vec<String> = key.iter().map(|p| format!("c{p}")).collect();
-    let rest: Vec<usize> = (1..=n).filter(|p| !key.contains(p)).collect();
+    // Of a key, equal values that print differently are written as well.
+    let rest: Vec<usize> = (1..=n).filter(|p| !key.contains(p) || target.inexact.contains(p)).collect();
+    let renamed =
+        |alias: &str| -> Vec<String> { rest.iter().map(|p| format!("{alias}.c{p} AS n{p}")).collect() };
     let table = &target.target;
     let matched = match_target(target, key);
     let hash = |alias: &str| row_hash(&prefixed(alias, &keys));
@@ -114,14 +129,14 @@ fn keyed(n: usize, key: &[usize], target: &Names) -> Tail {
     let pairs = format!(
         "MATERIALIZED (SELECT {}, n.w AS nw, {} FROM (SELECT * FROM z WHERE w < 0) o LEFT JOIN (SELECT * FROM z WHERE w > 0) n ON {pair})",
         key.iter().map(|p| format!("o.c{p}")).collect::<Vec<_>>().join(", "),
-        rest.iter().map(|p| format!("n.c{p} AS c{p}")).collect::<Vec<_>>().join(", "),
+        renamed("n").join(", "),
     );
     let found = format!(
         "MATERIALIZED (SELECT t.ctid AS tid, z.nw, {} FROM zp z JOIN {table} t ON {matched})",
-        rest.iter().map(|p| format!("z.c{p}")).collect::<Vec<_>>().join(", ")
+        rest.iter().map(|p| format!("z.n{p}")).collect::<Vec<_>>().join(", ")
     );
     let set: Vec<String> =
-        rest.iter().map(|p| format!("{} = zt.c{p}", target.target_columns[p - 1])).collect();
+        rest.iter().map(|p| format!("{} = zt.n{p}", target.target_columns[p - 1])).collect();
     let update = format!(
         "(UPDATE {table} t SET {} FROM zt WHERE t.ctid = zt.tid AND zt.nw IS NOT NULL RETURNING 1)",
         set.join(", ")
@@ -177,13 +192,30 @@ pub fn full(query: &str, target: &Names) -> String {
     )
 }
 
-/// Full refresh for output types without equality or hashing: every row leaves, every row enters.
-pub fn replace(query: &str, target: &Names) -> String {
+/// Full refresh for output types without equality or hashing: rows are compared by what they are made of.
+pub fn full_by_image(query: &str, target: &Names) -> String {
     let table = &target.target;
+    let new = names(target.target_columns.len());
     let columns = target.target_columns.join(", ");
+    let old_image = row_image(&prefixed("t", &target.target_columns));
+    let new_image = row_image(&prefixed("q", &new));
+    // Rows of one image are numbered on both sides: what has no partner leaves or enters.
+    let partner = |of: &str, alias: &str| {
+        format!("NOT EXISTS (SELECT FROM {of} x WHERE x.img = {alias}.img AND x.n = {alias}.n)")
+    };
     format!(
-        "WITH del AS (DELETE FROM {table} RETURNING 1), \
-         ins AS (INSERT INTO {table} ({columns}) SELECT * FROM ({query}) q WHERE {AFTER_DELETE} RETURNING 1)\n\
-         SELECT (SELECT count(*) FROM ins), 0, (SELECT count(*) FROM del), 0"
+        "WITH o AS MATERIALIZED (SELECT t.ctid AS tid, {old_image} AS img, row_number() OVER (PARTITION BY {old_image}) AS n \
+           FROM {table} t), \
+         q AS MATERIALIZED (SELECT q.*, {new_image} AS img, row_number() OVER (PARTITION BY {new_image}) AS n \
+           FROM ({query}) q ({})), \
+         del AS (DELETE FROM {table} t USING o WHERE t.ctid = o.tid AND {} RETURNING 1), \
+         ins AS (INSERT INTO {table} ({columns}) SELECT {} FROM q WHERE {} AND {AFTER_DELETE} RETURNING 1)\n\
+         SELECT (SELECT count(*) FROM ins), 0, (SELECT count(*) FROM del), \
+           (SELECT count(*) FROM q WHERE {}) - (SELECT count(*) FROM ins)",
+        new.join(", "),
+        partner("q", "o"),
+        prefixed("q", &new).join(", "),
+        partner("o", "q"),
+        partner("o", "q"),
     )
 }

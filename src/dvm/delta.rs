@@ -8,7 +8,7 @@ use super::aggregate::{
     fill_list, init_select, key_hash, output_exprs, output_exprs_by, state_columns, step,
 };
 use super::state::{contents, named, positional, spj_select};
-use super::{Aggregate, Func, Names, Num, Op, Spj, apply, names, prefixed, same};
+use super::{Aggregate, Func, Names, Op, Spj, apply, names, prefixed, row_image, same};
 use crate::model::Oid;
 
 /// More changed inputs in one join block than this, and a full refresh is cheaper than 2^n - 1 terms.
@@ -174,15 +174,21 @@ impl Builder<'_> {
         let parts = state_columns(a);
         let mut list = vec!["g.h".to_string(), "s.sid".into()];
         list.extend(prefixed("g", &keys));
+        let inexact = self.inexact_keys(a);
+        list.extend(inexact.iter().map(|k| format!("s.{k} AS o_{k}")));
         list.push("coalesce(s.cnt, 0) AS o_cnt".into());
         list.push("coalesce(s.cnt, 0) + g.dn AS cnt".into());
         list.extend(parts.iter().map(|c| format!("s.{c} AS o_{c}")));
         list.extend(steps.iter().flat_map(|s| s.new.iter()).map(|(c, e)| format!("{e} AS {c}")));
-        let recompute: Vec<String> = steps
+        let mut recompute: Vec<String> = steps
             .iter()
             .filter_map(|s| s.recompute.as_ref())
             .map(|c| format!("coalesce({c}, false)"))
             .collect();
+        if !inexact.is_empty() {
+            // Only the rows that a group has now tell which of the equal values it can show.
+            recompute = vec!["true".into()];
+        }
         let flag = if recompute.is_empty() { "false".to_string() } else { recompute.join(" OR ") };
         list.push(format!("({flag}) AS redo"));
         let state = self.names.state(a, Some(&format!("ARRAY(SELECT t.h FROM g{id} t)")));
@@ -209,12 +215,10 @@ impl Builder<'_> {
         let columns = a.input.columns();
         let net = a.aggs.iter().any(|g| matches!(g.func, Func::Min | Func::Max | Func::Recompute(_)));
         let rows = if net {
-            // Values that are equal but of different scale must not cancel out: sums would miss the scale.
-            let scales = a.aggs.iter().filter_map(|g| match g.func {
-                Func::Sum(Num::Numeric) | Func::Avg(Num::Numeric) => Some(format!("scale(n.c{})", g.col)),
-                _ => None,
-            });
-            let group: Vec<String> = prefixed("n", &columns).into_iter().chain(scales).collect();
+            // Values that are equal but print differently must not cancel out.
+            let plain = prefixed("n", &columns);
+            let image = row_image(&plain);
+            let group: Vec<String> = plain.into_iter().chain([image]).collect();
             format!(
                 "(SELECT {}, sum(n.w)::bigint AS w FROM {input} n GROUP BY {} HAVING sum(n.w) <> 0)",
                 prefixed("n", &columns).join(", "),
@@ -263,7 +267,15 @@ impl Builder<'_> {
         };
         self.ctes.push((format!("r{id}"), format!("MATERIALIZED ({sql})")));
         let mut out = vec!["o.h".to_string(), "o.sid".into()];
-        out.extend(prefixed("o", &keys));
+        let inexact = self.inexact_keys(a);
+        out.extend(keys.iter().map(|k| {
+            if inexact.contains(k) {
+                format!("CASE WHEN {redo} THEN r.{k} ELSE o.{k} END AS {k}")
+            } else {
+                format!("o.{k}")
+            }
+        }));
+        out.extend(inexact.iter().map(|k| format!("o.o_{k}")));
         out.push("o.o_cnt".into());
         out.push("o.cnt".into());
         out.extend(parts.iter().map(|c| format!("o.o_{c}")));
@@ -283,6 +295,11 @@ impl Builder<'_> {
         format!("(SELECT {} FROM o{id} o LEFT JOIN {hashed} ON {by_hash}{matched}) y", out.join(", "))
     }
 
+    /// Keys whose values can be equal and yet print differently.
+    fn inexact_keys(&self, a: &Aggregate) -> Vec<String> {
+        self.names.states[&a.id].inexact_keys.iter().map(|k| format!("c{k}")).collect()
+    }
+
     fn write_state(&mut self, a: &Aggregate) {
         let id = a.id;
         // The one group of a query without keys stays when it is empty.
@@ -295,8 +312,10 @@ impl Builder<'_> {
     /// The aggregate's own delta: old output rows leave, new ones enter, where they differ in any bit.
     fn changed_groups(&mut self, a: &Aggregate) -> String {
         let id = a.id;
+        let inexact = self.inexact_keys(a);
         let old = output_exprs_by(a, &|c| {
-            if c == "cnt" || !c.starts_with('c') { format!("x.o_{c}") } else { format!("x.{c}") }
+            let is_key = c != "cnt" && c.starts_with('c');
+            if is_key && !inexact.iter().any(|k| k == c) { format!("x.{c}") } else { format!("x.o_{c}") }
         });
         let new = output_exprs(a, "x");
         let (had, has) = if a.keys == 0 { ("true", "true") } else { ("x.o_cnt > 0", "x.cnt > 0") };

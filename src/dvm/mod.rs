@@ -181,6 +181,8 @@ pub struct Names {
     pub target: String,
     /// Its columns in order, quoted.
     pub target_columns: Vec<String>,
+    /// Positions of those whose values can be equal and yet print differently, from 1 on.
+    pub inexact: Vec<usize>,
     /// The user has unique indexes on it.
     pub unique: bool,
     /// Aggregate → its state table.
@@ -193,6 +195,8 @@ pub struct StateTable {
     pub oid: Oid,
     /// Types of the columns that `aggregate::stored_columns` names, as SQL.
     pub types: Vec<String>,
+    /// Positions of keys whose values can be equal and yet print differently, from 1 on.
+    pub inexact_keys: Vec<usize>,
 }
 
 /// One source.
@@ -256,6 +260,11 @@ impl Names {
 /// Hash of a row of expressions, by which rows are found through one bigint index whatever their types.
 pub fn row_hash(exprs: &[String]) -> String {
     format!("pg_catalog.hash_record_extended(ROW({}), 0)", exprs.join(", "))
+}
+
+/// The bytes of a row of expressions, by which equal rows are told apart.
+pub fn row_image(exprs: &[String]) -> String {
+    format!("pgtrickle_internal.row_image(ROW({}))", exprs.join(", "))
 }
 
 /// Null-safe equality of two column lists.

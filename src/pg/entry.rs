@@ -4,7 +4,7 @@
 use pgrx::pg_sys;
 
 use crate::error::Result;
-use crate::pg::{capture, changes, drop_command, event, own_rows, state};
+use crate::pg::{capture, changes, drop_command, event, own_rows, row_image, state};
 
 /// Row and TRUNCATE trigger.
 pub fn capture(fcinfo: pg_sys::FunctionCallInfo) -> Result<()> {
@@ -58,6 +58,12 @@ pub fn write_state(fcinfo: pg_sys::FunctionCallInfo) -> Result<i64> {
 pub fn state_written(fcinfo: pg_sys::FunctionCallInfo) -> i64 {
     // SAFETY: see the module's doc.
     unsafe { state::written(fcinfo) }
+}
+
+/// What a row is made of.
+pub fn row_image(fcinfo: pg_sys::FunctionCallInfo) -> Result<Vec<u8>> {
+    // SAFETY: see the module's doc.
+    unsafe { row_image::row_image(fcinfo) }
 }
 
 /// Rows of a table of our own, for its own query.

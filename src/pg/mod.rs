@@ -29,6 +29,7 @@ pub mod relation;
 pub mod report;
 pub mod rights;
 pub mod route;
+pub mod row_image;
 pub mod secctx;
 pub mod settings;
 pub mod shmem;

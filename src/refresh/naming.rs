@@ -11,6 +11,7 @@ use crate::dvm::{Names, Op, StateTable, TableNames};
 use crate::error::{Error, Result};
 use crate::model::{Oid, Reason};
 use crate::pg::query::{ColumnType, describe};
+use crate::pg::row_image::equal_is_identical;
 use crate::pg::side;
 use crate::pg::spi::{self, Arg, Mode};
 use crate::pg::types::column_type;
@@ -42,10 +43,12 @@ pub fn names(table: &StreamTable, sources: &BTreeMap<Oid, TableShape>) -> Result
             Ok((*oid, TableNames { name, columns, types }))
         })
         .collect::<Result<_>>()?;
+    let columns = columns_of(table)?;
     Ok(Names {
         tables,
         target: table.quoted(),
-        target_columns: target_columns(table)?,
+        target_columns: columns.iter().map(|c| c.name.clone()).collect(),
+        inexact: inexact(columns.iter().map(|c| &c.column_type)),
         unique: has_unique_index(table.relid)?,
         states: BTreeMap::new(),
     })
@@ -57,8 +60,9 @@ pub fn add_states(names: &mut Names, table: &StreamTable, op: &Op) -> Result<()>
     for (a, columns) in op.aggregates().into_iter().zip(types.iter()) {
         let name = state_name(table.relid, a.id);
         let oid = side::find(&name)?.ok_or(Error::SideTableMissing { name })?;
+        let inexact_keys = inexact(columns.iter().take(a.keys));
         let types = columns.iter().map(|c| column_type(c.type_oid, c.typmod, c.collation));
-        names.states.insert(a.id, StateTable { oid, types: types.collect::<Result<_>>()? });
+        names.states.insert(a.id, StateTable { oid, types: types.collect::<Result<_>>()?, inexact_keys });
     }
     Ok(())
 }
@@ -94,6 +98,12 @@ fn state_types(table: &StreamTable, op: &Op, names: &Names) -> Result<StateTypes
     Ok(types)
 }
 
+/// Positions of types whose values can be equal and yet print differently, from 1 on.
+fn inexact<'a>(types: impl Iterator<Item = &'a ColumnType>) -> Vec<usize> {
+    let identical = |t: &ColumnType| equal_is_identical(t.type_oid, t.typmod, t.collation);
+    types.enumerate().filter(|(_, t)| !identical(t)).map(|(i, _)| i + 1).collect()
+}
+
 fn has_unique_index(relid: Oid) -> Result<bool> {
     let rows = spi::run(
         "SELECT FROM pg_catalog.pg_index WHERE indrelid = $1 AND (indisunique OR indisexclusion) LIMIT 1",
@@ -105,19 +115,34 @@ fn has_unique_index(relid: Oid) -> Result<bool> {
 
 /// The stream table's columns in the query's order, quoted.
 pub fn target_columns(table: &StreamTable) -> Result<Vec<String>> {
-    let mut by_number: BTreeMap<i16, String> = BTreeMap::new();
+    Ok(columns_of(table)?.into_iter().map(|c| c.name).collect())
+}
+
+/// A column of a stream table.
+struct TargetColumn {
+    /// Quoted.
+    name: String,
+    column_type: ColumnType,
+}
+
+fn columns_of(table: &StreamTable) -> Result<Vec<TargetColumn>> {
+    let mut by_number: BTreeMap<i16, TargetColumn> = BTreeMap::new();
     for mut row in spi::run(
-        "SELECT attnum, attname FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped",
+        "SELECT attnum, attname, atttypid, atttypmod, attcollation FROM pg_catalog.pg_attribute \
+         WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped",
         &[Arg::Oid(table.relid)],
         Mode::Fresh,
     )? {
-        by_number.insert(row.parse(0)?, sqltext::ident(&row.text(1)?));
+        let name = sqltext::ident(&row.text(1)?);
+        let column_type =
+            ColumnType { type_oid: row.parse(2)?, typmod: row.parse(3)?, collation: row.parse(4)? };
+        by_number.insert(row.parse(0)?, TargetColumn { name, column_type });
     }
     table
         .columns
         .iter()
         .map(|n| {
-            by_number.get(n).cloned().ok_or_else(|| Error::Refused {
+            by_number.remove(n).ok_or_else(|| Error::Refused {
                 reason: Reason::OutputColumnDropped.word(),
                 what: format!("stream table {} has lost column number {n}", table.display()),
                 hint: format!(

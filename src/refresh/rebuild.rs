@@ -114,7 +114,7 @@ pub fn rebuild(table: &StreamTable, op: Option<&Op>, names: &Names, action: Acti
     } else if table.comparable {
         apply::full(&table.query, names)
     } else {
-        apply::replace(&table.query, names)
+        apply::full_by_image(&table.query, names)
     };
     let (outcome, mismatches) = pinned(|| {
         as_user(table.owner, Restriction::UserCode, || {

@@ -68,9 +68,11 @@ pub fn differential(c: &mut impl GenericClient, name: &str) -> Refresh {
 /// Equality of the printed form too: display scales of numerics, representatives of groups.
 pub fn assert_printed_equal(c: &mut impl GenericClient, name: &str, query: &str) {
     let sql = format!(
-        "(SELECT 'missing ' || d FROM (SELECT r::text FROM ({query}) r EXCEPT ALL SELECT r::text FROM {name} r) AS x(d))
+        "(SELECT 'missing ' || d FROM (SELECT \"whole row\"::text FROM ({query}) \"whole row\" EXCEPT ALL
+           SELECT \"whole row\"::text FROM {name} \"whole row\") AS x(d))
          UNION ALL
-         (SELECT 'surplus ' || d FROM (SELECT r::text FROM {name} r EXCEPT ALL SELECT r::text FROM ({query}) r) AS x(d))"
+         (SELECT 'surplus ' || d FROM (SELECT \"whole row\"::text FROM {name} \"whole row\" EXCEPT ALL
+           SELECT \"whole row\"::text FROM ({query}) \"whole row\") AS x(d))"
     );
     let rows: Vec<String> = column(c, &sql);
     assert!(rows.is_empty(), "{name} prints differently from {query}:\n{}", rows.join("\n"));

@@ -40,6 +40,7 @@ mod foreign_code;
 mod full;
 mod growth;
 mod hostile_path;
+mod identical;
 mod invariants;
 mod joins;
 mod lateness;

@@ -23,6 +23,7 @@ const CALLED_BY_ALL: &[&str] = &[
     "health_check",
     "refresh_stream_table",
     "resume_stream_table",
+    "row_image",
     "schema_hash",
     "state",
     "suspend_stream_table",

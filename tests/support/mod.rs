@@ -715,15 +715,17 @@ pub fn assert_equal(client: &mut impl GenericClient, stream_table: &str, query: 
     }
 }
 
-/// The rows by which a stream table and a query differ, up to 20 of either side, as text to be read; None if equal.
+/// The rows by which a stream table and a query differ, up to 20 of either side, as text to be read; None if equal. Rows
+/// are compared as they are printed: equal values can print differently.
 pub fn difference(client: &mut impl GenericClient, stream_table: &str, query: &str) -> Option<String> {
     const SHOWN: usize = 20;
     let query = query.trim().trim_end_matches(';');
     // Each side is computed once, for both directions.
     let side = |label: &str, minuend: &str, subtrahend: &str| {
         format!(
-            "(SELECT '{label}' AS side, r::text AS row, count(*) OVER () AS n \
-             FROM (SELECT * FROM {minuend} EXCEPT ALL SELECT * FROM {subtrahend}) r LIMIT {SHOWN})"
+            "(SELECT '{label}' AS side, row, count(*) OVER () AS n \
+             FROM (SELECT \"whole row\"::text FROM {minuend} \"whole row\" EXCEPT ALL \
+                   SELECT \"whole row\"::text FROM {subtrahend} \"whole row\") r (row) LIMIT {SHOWN})"
         )
     };
     let comparison = format!(
