@@ -32,12 +32,6 @@ FROM st CROSS JOIN LATERAL (
   SELECT r.status, r.detail FROM pgtrickle.pgt_refresh_history r WHERE r.relid = st.relid ORDER BY r.id DESC LIMIT 1
 ) h WHERE st.status <> 'suspended' AND h.status = 'failed'
 UNION ALL
-SELECT 'capture', CASE WHEN count(*) = 0 THEN 'OK' ELSE 'FAIL' END,
-       CASE WHEN count(*) = 0 THEN 'all capture triggers are enabled'
-            ELSE 'not ENABLE ALWAYS: ' || pg_catalog.string_agg(t.tgrelid::regclass::text || '.' || t.tgname, ', ')
-                 || '; the next refresh repairs it' END
-FROM pg_catalog.pg_trigger t WHERE t.tgname LIKE 'pgtrickle\_capture\_%' AND t.tgenabled <> 'A'
-UNION ALL
 SELECT 'change buffers', CASE WHEN coalesce(sum(pg_catalog.pg_relation_size(c.oid)), 0) < 1073741824 THEN 'OK' ELSE 'WARN' END,
        pg_catalog.pg_size_pretty(coalesce(sum(pg_catalog.pg_relation_size(c.oid)), 0)::bigint) || ' in ' || count(*) || ' buffers'
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

@@ -54,7 +54,13 @@ SELECT c.oid,
                     CASE WHEN mc.relhastriggers THEN (
                       SELECT pg_catalog.json_agg(g)
                       FROM (
-                        SELECT tg.tgname AS name, tg.tgenabled AS enabled, tg.tgfoid::pg_catalog.int8 AS function
+                        SELECT tg.tgname AS name, tg.tgenabled AS enabled, tg.tgfoid::pg_catalog.int8 AS function,
+                               pg_catalog.hashtextextended(
+                                 pg_catalog.concat_ws('|', tg.tgtype, tg.tgnargs, pg_catalog.encode(tg.tgargs, 'hex'), tg.tgattr,
+                                   COALESCE(tg.tgqual::pg_catalog.text, '-'), COALESCE(tg.tgoldtable, '-'), COALESCE(tg.tgnewtable, '-'),
+                                   tg.tgparentid <> 0, tg.tgconstraint <> 0, tg.tgconstrrelid, tg.tgdeferrable, tg.tginitdeferred)
+                                 COLLATE "C", 0)::pg_catalog.text AS definition,
+                               tg.xmin::pg_catalog.text AS version
                         FROM pg_catalog.pg_trigger tg
                         WHERE tg.tgrelid = mc.oid AND tg.tgname LIKE 'pgtrickle\_capture%'
                         ORDER BY tg.tgname) g) END AS capture
@@ -64,7 +70,13 @@ SELECT c.oid,
          'capture', CASE WHEN c.relhastriggers THEN (
            SELECT pg_catalog.json_agg(g)
            FROM (
-             SELECT tg.tgname AS name, tg.tgenabled AS enabled, tg.tgfoid::pg_catalog.int8 AS function
+             SELECT tg.tgname AS name, tg.tgenabled AS enabled, tg.tgfoid::pg_catalog.int8 AS function,
+                    pg_catalog.hashtextextended(
+                      pg_catalog.concat_ws('|', tg.tgtype, tg.tgnargs, pg_catalog.encode(tg.tgargs, 'hex'), tg.tgattr,
+                        COALESCE(tg.tgqual::pg_catalog.text, '-'), COALESCE(tg.tgoldtable, '-'), COALESCE(tg.tgnewtable, '-'),
+                        tg.tgparentid <> 0, tg.tgconstraint <> 0, tg.tgconstrrelid, tg.tgdeferrable, tg.tginitdeferred)
+                      COLLATE "C", 0)::pg_catalog.text AS definition,
+                    tg.xmin::pg_catalog.text AS version
              FROM pg_catalog.pg_trigger tg
              WHERE tg.tgrelid = c.oid AND tg.tgname LIKE 'pgtrickle\_capture%'
              ORDER BY tg.tgname) g) END

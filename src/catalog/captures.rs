@@ -24,6 +24,14 @@ pub fn columns(source: Oid) -> Result<Option<BTreeSet<i16>>> {
     Ok(Some(columns))
 }
 
+/// All sources that are captured.
+pub fn sources() -> Result<Vec<Oid>> {
+    spi::run("SELECT source FROM pgtrickle.pgt_captures", &[], Mode::Fresh)?
+        .into_iter()
+        .map(|mut row| row.parse(0))
+        .collect()
+}
+
 /// Records them.
 pub fn record(source: Oid, columns: &BTreeSet<i16>) -> Result<()> {
     let list: Vec<i16> = columns.iter().copied().collect();

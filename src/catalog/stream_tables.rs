@@ -310,16 +310,30 @@ pub fn delete(relid: Oid) -> Result<()> {
 
 /// A trigger state in which rows could be changed behind the query's back.
 pub fn trigger_fault(relid: Oid, mode: Mode) -> Result<Option<String>> {
+    if !is_guarded(relid, mode)? {
+        return Ok(Some("removing, disabling or changing the guard trigger".into()));
+    }
     let rows = spi::run(
-        "SELECT CASE WHEN tgname = 'pgtrickle_guard' THEN 'disabling the guard trigger' \
-                ELSE 'a BEFORE ROW trigger' END \
-         FROM pg_catalog.pg_trigger WHERE tgrelid = $1 AND NOT tgisinternal \
-         AND (tgname = 'pgtrickle_guard' AND tgenabled <> 'A' OR tgtype & 3 = 3) \
+        "SELECT 'a BEFORE ROW trigger' FROM pg_catalog.pg_trigger \
+         WHERE tgrelid = $1 AND NOT tgisinternal AND tgtype & 3 = 3 \
          UNION ALL SELECT 'a rule' FROM pg_catalog.pg_rewrite WHERE ev_class = $1 LIMIT 1",
         &[Arg::Oid(relid)],
         mode,
     )?;
     rows.first().map(|mut row| row.text(0)).transpose()
+}
+
+/// Is the guard there as we make it? Whoever may create triggers may replace it by another one of its name.
+pub fn is_guarded(relid: Oid, mode: Mode) -> Result<bool> {
+    // tgtype: BEFORE 2, INSERT 4, DELETE 8, UPDATE 16, TRUNCATE 32; for each statement.
+    let rows = spi::run(
+        "SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = $1 AND tgname = 'pgtrickle_guard' AND tgenabled = 'A' \
+         AND tgtype = 62 AND tgfoid = 'pgtrickle._guard()'::pg_catalog.regprocedure::pg_catalog.oid \
+         AND tgqual IS NULL AND tgattr::pg_catalog.text = ''",
+        &[Arg::Oid(relid)],
+        mode,
+    )?;
+    Ok(rows.first().is_some())
 }
 
 /// What the scheduler needs of each stream table: oid, seconds between refreshes, seconds since the last one.

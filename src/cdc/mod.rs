@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::catalog::{captures, dependencies, stream_tables};
 use crate::dvm::frontier::Frontier;
 use crate::error::{Error, Result};
-pub use crate::model::{INTERNAL_SCHEMA, buffer_name, row_trigger, truncate_trigger};
+pub use crate::model::{INTERNAL_SCHEMA, buffer_name};
 use crate::model::{Oid, Status};
 use crate::pg::inheritance::with_descendants;
 use crate::pg::lock::{LockMode, Ours, lock_relation, lock_tables, try_lock_ours};
@@ -15,8 +15,10 @@ use crate::pg::{route, side};
 use crate::sqltext;
 
 mod privilege;
+mod triggers;
 
 pub use privilege::{require_trigger_privilege, revoke_all};
+pub use triggers::all_faults;
 
 /// Makes capture of `source` what its users need now: created, widened, or removed. Gets writers in flight out of the way
 /// when something changes, so that whoever takes a snapshot afterwards sees all that was not captured.
@@ -30,32 +32,24 @@ pub fn sync(source: Oid) -> Result<bool> {
 }
 
 fn ensure(source: Oid, columns: &BTreeSet<i16>) -> Result<bool> {
-    if lacks(source, columns)? {
-        if !privilege::somebody_may_capture(source)? {
-            return Ok(false);
-        }
-        lock_tables(&to_lock(source, columns)?, LockMode::ShareRowExclusive)?;
-        if side::buffer(source)?.is_none() {
-            create_buffer(source)?;
-            distrust_users(source)?;
-        }
-        // What was captured goes on: others may have narrower images, not this source's users later on.
-        let all = captures::columns(source)?.unwrap_or_default().union(columns).copied().collect();
-        captures::record(source, &all)?;
-        route::changed(source);
-        // Twice: the row trigger on the root makes its clones on partitions, which are not ENABLE ALWAYS yet.
-        for _ in 0..2 {
-            for lacking in missing_triggers(source)? {
-                if let Some(create) = &lacking.create {
-                    spi::run_once(create, &[], Mode::Fresh)?;
-                }
-                let Lacking { table, trigger, .. } = lacking;
-                let only =
-                    format!("ALTER TABLE ONLY {table} ENABLE ALWAYS TRIGGER {}", sqltext::ident(&trigger));
-                spi::run_once(&only, &[], Mode::Fresh)?;
-            }
-        }
+    let lacking = Lacking::of(source, columns)?;
+    if lacking.is_nothing() {
+        return Ok(true);
     }
+    if !privilege::somebody_may_capture(source)? {
+        return Ok(false);
+    }
+    let (tables, mode) = lacking.locks(source)?;
+    lock_tables(&tables.into_iter().collect::<Vec<_>>(), mode)?;
+    if side::buffer(source)?.is_none() {
+        create_buffer(source)?;
+        distrust_users(source)?;
+    }
+    // What was captured goes on: others may have narrower images, not this source's users later on.
+    let all = captures::columns(source)?.unwrap_or_default().union(columns).copied().collect();
+    captures::record(source, &all)?;
+    route::changed(source);
+    triggers::put_right(source)?;
     Ok(true)
 }
 
@@ -70,31 +64,40 @@ fn distrust_users(source: Oid) -> Result<()> {
     Ok(())
 }
 
-/// Is there less of a buffer than these columns need?
-fn lacks_images(source: Oid, columns: &BTreeSet<i16>) -> Result<bool> {
-    let narrow = captures::columns(source)?.is_none_or(|known| !columns.is_subset(&known));
-    Ok(narrow || side::buffer(source)?.is_none())
+/// What capture of a source lacks.
+struct Lacking {
+    /// The buffer, or columns in it.
+    images: bool,
+    triggers: Vec<triggers::Fault>,
 }
 
-fn lacks(source: Oid, columns: &BTreeSet<i16>) -> Result<bool> {
-    Ok(lacks_images(source, columns)? || !missing_triggers(source)?.is_empty())
+impl Lacking {
+    fn of(source: Oid, columns: &BTreeSet<i16>) -> Result<Lacking> {
+        let narrow = captures::columns(source)?.is_none_or(|known| !columns.is_subset(&known));
+        let images = narrow || side::buffer(source)?.is_none();
+        Ok(Lacking { images, triggers: triggers::faults(&[source])? })
+    }
+
+    fn is_nothing(&self) -> bool {
+        !self.images && self.triggers.is_empty()
+    }
+
+    /// All of the source's tree, or the partitions alone where nothing else lacks anything; and how.
+    fn locks(&self, source: Oid) -> Result<(BTreeSet<Oid>, LockMode)> {
+        let (mut tables, mode) = triggers::locks(&self.triggers)?;
+        if self.images {
+            tables.extend(with_descendants(source)?);
+        }
+        Ok((tables, mode))
+    }
 }
 
 /// Tables that installing what capture of a source lacks has to lock; whoever installs several locks all at once.
-pub fn to_install(source: Oid) -> Result<Vec<Oid>> {
+pub fn to_install(source: Oid) -> Result<BTreeSet<Oid>> {
     match dependencies::captured_columns(source)? {
-        Some(columns) if lacks(source, &columns)? => to_lock(source, &columns),
-        _ => Ok(Vec::new()),
+        Some(columns) => Ok(Lacking::of(source, &columns)?.locks(source)?.0),
+        None => Ok(BTreeSet::new()),
     }
-}
-
-/// All of the source's tree, or the partitions alone where nothing else lacks anything.
-fn to_lock(source: Oid, columns: &BTreeSet<i16>) -> Result<Vec<Oid>> {
-    let lacking = missing_triggers(source)?;
-    if !lacks_images(source, columns)? && lacking.iter().all(|l| l.relation != source) {
-        return Ok(lacking.iter().map(|l| l.relation).collect());
-    }
-    Ok(with_descendants(source)?.into_iter().collect())
 }
 
 /// Makes the buffer, in place of what may bear its name.
@@ -125,59 +128,9 @@ pub fn create_side_table(name: &str, columns: &str, options: &str) -> Result<()>
     Ok(())
 }
 
-/// A trigger that is missing or not ENABLE ALWAYS.
-struct Lacking {
-    relation: Oid,
-    /// The relation, qualified and quoted.
-    table: String,
-    trigger: String,
-    /// CREATE TRIGGER when it is missing.
-    create: Option<String>,
-}
-
-fn missing_triggers(source: Oid) -> Result<Vec<Lacking>> {
-    let (row, truncate) = (row_trigger(source), truncate_trigger(source));
-    let rows = spi::run(
-        include_str!("../../sql/queries/capture_triggers.sql"),
-        &[Arg::Oid(source), Arg::Text(&row), Arg::Text(&truncate)],
-        Mode::Fresh,
-    )?;
-    let mut found = Vec::new();
-    for mut line in rows {
-        let (table, for_rows, exists) = (line.text(0)?, line.bool(1)?, line.bool(2)?);
-        let (name, events, level) = if for_rows {
-            (&row, "INSERT OR UPDATE OR DELETE", "ROW")
-        } else {
-            (&truncate, "TRUNCATE", "STATEMENT")
-        };
-        let create = (!exists).then(|| {
-            format!(
-                "CREATE TRIGGER {} AFTER {events} ON {table} FOR EACH {level} EXECUTE FUNCTION pgtrickle._capture({})",
-                sqltext::ident(name),
-                sqltext::literal(&source.to_string())
-            )
-        });
-        found.push(Lacking { relation: line.parse(3)?, table, trigger: name.clone(), create });
-    }
-    Ok(found)
-}
-
 /// Removes triggers and buffer.
 fn remove(source: Oid) -> Result<()> {
-    for name in [row_trigger(source), truncate_trigger(source)] {
-        let rows = spi::run(
-            "SELECT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname) \
-             FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid \
-             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-             WHERE t.tgname = $1 AND t.tgparentid = 0",
-            &[Arg::Text(&name)],
-            Mode::Fresh,
-        )?;
-        for mut row in rows {
-            let sql = format!("DROP TRIGGER {} ON {}", sqltext::ident(&name), row.text(0)?);
-            spi::run_once(&sql, &[], Mode::Fresh)?;
-        }
-    }
+    triggers::remove(source)?;
     captures::forget(source)?;
     drop_internal_table(&buffer_name(source))
 }

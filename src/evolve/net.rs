@@ -10,6 +10,8 @@ use crate::error::Result;
 use crate::evolve::{apply, suspend};
 use crate::model::{Oid, Reason, Status};
 use crate::pg::snapshot::Side;
+use crate::pg::spi::Mode;
+use crate::refresh::create_guard;
 use crate::snapshot::read_shapes;
 use crate::snapshot::shape::TableShape;
 
@@ -44,6 +46,12 @@ pub fn verify(
             same = false;
             stream_tables::set_reinitialize(table.relid, "its change buffer was missing")?;
         }
+    }
+    // Whatever was there in place of the guard, rows may have been changed past it.
+    if !stream_tables::is_guarded(table.relid, Mode::Fresh)? {
+        same = false;
+        stream_tables::set_reinitialize(table.relid, "its guard trigger was missing, disabled or changed")?;
+        create_guard(&table.schema, &table.name)?;
     }
     if !same {
         repair(table.relid, wanted)?;

@@ -50,7 +50,7 @@ pub fn create(request: &Request) -> Result<Oid> {
             };
             stream_tables::insert(relid, &schema, &name, &definition, request.schedule, request.mode)?;
             bind(relid, &parsed, &analysis, &columns, request.mode)?;
-            create_guard(&sqltext::qualified(&schema, &name), "INSERT OR UPDATE OR DELETE OR TRUNCATE")
+            create_guard(&schema, &name)
         })
     })?;
     if request.initialize {

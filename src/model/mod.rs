@@ -16,14 +16,19 @@ pub fn buffer_name(source: Oid) -> String {
     format!("changes_{source}")
 }
 
+/// Names of row triggers without the source's oid at their end.
+pub const ROW_TRIGGER: &str = "pgtrickle_capture_";
+/// The same of TRUNCATE triggers.
+pub const TRUNCATE_TRIGGER: &str = "pgtrickle_capture_truncate_";
+
 /// Name of the row trigger on a source; partitions get it from PostgreSQL.
 pub fn row_trigger(source: Oid) -> String {
-    format!("pgtrickle_capture_{source}")
+    format!("{ROW_TRIGGER}{source}")
 }
 
 /// Name of the TRUNCATE trigger on a source and on each of its partitions, which don't inherit it.
 pub fn truncate_trigger(source: Oid) -> String {
-    format!("pgtrickle_capture_truncate_{source}")
+    format!("{TRUNCATE_TRIGGER}{source}")
 }
 
 /// Why a stream table is suspended; the stable word in `reason` columns, DETAIL and NOTIFY.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::catalog::failures;
+use crate::cdc;
 use crate::error::Result;
 use crate::model::Oid;
 use crate::monitor::lateness;
@@ -17,9 +18,28 @@ pub fn check(user: Oid) -> Result<Vec<(String, String, String)>> {
         .into_iter()
         .map(|mut row| Ok((row.text(0)?, row.text(1)?, row.text(2)?)))
         .collect::<Result<Vec<_>>>()?;
+    rows.push(capture()?);
     rows.extend(lateness::rows(user)?);
     rows.push(evidence(user));
     Ok(rows)
+}
+
+/// The row about capture triggers.
+fn capture() -> Result<(String, String, String)> {
+    let faults = cdc::all_faults()?;
+    Ok(if faults.is_empty() {
+        (
+            "capture".into(),
+            "OK".into(),
+            "all capture triggers are there, as they were made, and enabled".into(),
+        )
+    } else {
+        let text = format!(
+            "missing, changed or not ENABLE ALWAYS: {}; the next refresh puts it right",
+            faults.join(", ")
+        );
+        ("capture".into(), "FAIL".into(), text)
+    })
 }
 
 /// The row about schema snapshots. Their tables may be missing or damaged, which is just what this is to tell.

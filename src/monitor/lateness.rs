@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::model::Oid;
+use crate::pg::secctx::{extension_owner, has_rights_of};
 use crate::pg::shmem::{self, Fact, Standing};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::pg::{clock, guc};
@@ -29,6 +30,9 @@ pub fn rows(user: Oid) -> Result<Vec<Row>> {
     let mut rows = vec![scheduler(&standing)];
     let mut troubles: BTreeMap<Oid, String> = shmem::troubles(database).into_iter().collect();
     if let Some(text) = troubles.remove(&0) {
+        // It can be of anything that is in our tables.
+        let told = has_rights_of(user, extension_owner()?);
+        let text = if told { text } else { "the server log says why".into() };
         rows.push(row("worker", "WARN", format!("the worker of this database fails: {text}")));
     }
     let facts: BTreeMap<Oid, Fact> = shmem::facts(database).into_iter().map(|f| (f.relid, f)).collect();
@@ -91,6 +95,8 @@ struct Scheduled {
     schedule: Duration,
     /// Since the last refresh that the catalog knows of.
     age: Duration,
+    /// Who asks has its owner's rights.
+    own: bool,
 }
 
 fn scheduled(user: Oid) -> Result<Vec<Scheduled>> {
@@ -103,6 +109,7 @@ fn scheduled(user: Oid) -> Result<Vec<Scheduled>> {
                 name: row.text(1)?,
                 schedule: duration(row.parse(2)?),
                 age: duration(row.parse(3)?),
+                own: row.bool(4)?,
             })
         })
         .collect()
@@ -126,7 +133,8 @@ fn about(
     let why = if let Some(fact) = fact.filter(|f| f.waits > 0) {
         format!("it waits since {} s for {}", since(fact.waiting_since).as_secs(), in_the_way(table.relid)?)
     } else if let Some(text) = trouble {
-        format!("its last refresh failed: {text}")
+        // As in the history: an error can quote what the query read.
+        if table.own { format!("its last refresh failed: {text}") } else { "its last refresh failed".into() }
     } else if fact.is_some_and(|f| f.failures > 0) {
         "its last refreshes failed, see the refresh history".to_string()
     } else if let Some(worker) = working {

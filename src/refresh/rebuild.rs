@@ -28,12 +28,13 @@ pub fn create_state(table: &StreamTable, op: &Op) -> Result<()> {
     drop_orphan_state(table, op)
 }
 
-/// A trigger that refuses statements other than pgtrickle's own.
-pub fn create_guard(table: &str, events: &str) -> Result<()> {
+/// A trigger that refuses statements other than pgtrickle's own, in place of what may bear its name.
+pub fn create_guard(schema: &str, name: &str) -> Result<()> {
+    let table = sqltext::qualified(schema, name);
     spi::run_once(
         &format!(
-            "CREATE TRIGGER pgtrickle_guard BEFORE {events} ON {table} FOR EACH STATEMENT \
-             EXECUTE FUNCTION pgtrickle._guard()"
+            "CREATE OR REPLACE TRIGGER pgtrickle_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} \
+             FOR EACH STATEMENT EXECUTE FUNCTION pgtrickle._guard()"
         ),
         &[],
         Mode::Fresh,

@@ -236,6 +236,12 @@ pub struct CaptureTrigger {
     pub enabled: char,
     /// Its function.
     pub function: Oid,
+    /// Digest of what else defines it: events, columns, condition, arguments, whether it is a clone.
+    #[serde(default)]
+    pub definition: Text,
+    /// Which version of its `pg_trigger` row this is (xmin): one that was changed and changed back is not the same.
+    #[serde(default)]
+    pub version: Text,
 }
 
 /// What a relation's flags announce, as `sql/queries/surroundings.sql` tells it.
@@ -339,6 +345,8 @@ impl TableShape {
         content.constraints.sort_by(|a, b| a.name.cmp(&b.name));
         // Partitions and parents keep their oids: which they are is part of what can differ.
         content.members.iter_mut().for_each(|m| m.filenode = 0);
+        let of_members = content.members.iter_mut().flat_map(|m| &mut m.capture);
+        content.capture.iter_mut().chain(of_members).for_each(|t| t.version.clear());
         let mut digest = digest("pgtrickle content 1\n", &content.to_json()?);
         digest.truncate(32);
         Ok(digest)

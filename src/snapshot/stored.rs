@@ -76,7 +76,7 @@ stored!(ConstraintShape: oid, name, kind, attnums, validated, definition);
 stored!(PolicyShape: name, digest);
 stored!(Partitioning: strategy, attnums, expressions);
 stored!(MemberShape: oid, parent, schema, name, kind, partition, persistence, filenode, [capture]);
-stored!(CaptureTrigger: name, enabled, function);
+stored!(CaptureTrigger: name, enabled, function, definition, version);
 stored!(TableProfile: version, form, [columns]);
 stored!(ColumnProfile: null_fraction, average_width, distinct, correlation, [common], common_fraction, histogram,
     positions);

@@ -112,6 +112,43 @@ fn a_failure_that_can_not_be_written_is_in_health() {
 }
 
 #[test]
+fn a_failure_that_can_not_be_written_tells_values_to_the_owner_alone() {
+    let cluster = cluster();
+    let mut c = cluster.connect("postgres");
+    exec(&mut c, TABLES);
+    exec(
+        &mut c,
+        "CREATE TABLE words (id int, w text); INSERT INTO words VALUES (1, '1'); CREATE ROLE reader LOGIN",
+    );
+    create_every_second(&mut c, "fragile", "SELECT id, w::int AS w FROM words");
+    exec(&mut c, "GRANT SELECT ON fragile TO reader");
+    let mut locker = cluster.connect("postgres");
+    exec(&mut locker, "BEGIN; CREATE INDEX shared ON pgtrickle.pgt_refresh_history (id)");
+    exec(&mut c, "UPDATE words SET w = 'the secret'");
+    await_health(&mut c, "WARN", &["fragile", "the secret", "can't be written"]);
+    let mut r = cluster.connect_as("postgres", "reader");
+    await_health(&mut r, "WARN", &["fragile", "its last refresh failed"]);
+    let told: Vec<String> = column(&mut r, "SELECT h::text FROM pgtrickle.health_check() h");
+    assert!(told.iter().all(|row| !row.contains("secret")), "{told:?}");
+    exec(&mut locker, "ROLLBACK");
+}
+
+#[test]
+fn a_failure_of_the_worker_itself_is_told_in_full_to_the_extensions_owner_alone() {
+    let cluster = cluster();
+    let mut c = cluster.connect("postgres");
+    exec(&mut c, TABLES);
+    exec(&mut c, "CREATE ROLE nobody LOGIN");
+    create_every_second(&mut c, "of_a", "SELECT count(*) AS n FROM a");
+    exec(&mut c, "UPDATE pg_extension SET extversion = '0.0.1' WHERE extname = 'pgtrickle'");
+    await_health(&mut c, "WARN", &["the worker of this database fails", "0.0.1"]);
+    let mut n = cluster.connect_as("postgres", "nobody");
+    await_health(&mut n, "WARN", &["the worker of this database fails", "server log"]);
+    let told: Vec<String> = column(&mut n, "SELECT h::text FROM pgtrickle.health_check() h");
+    assert!(told.iter().all(|row| !row.contains("0.0.1")), "{told:?}");
+}
+
+#[test]
 fn a_worker_that_is_switched_off_makes_stream_tables_late() {
     let cluster = cluster();
     let mut c = cluster.connect("postgres");

@@ -7,6 +7,7 @@ mod support;
 mod aggregates;
 mod bad_input;
 mod capture;
+mod capture_changed;
 mod chains;
 mod common;
 mod concurrency;

@@ -126,7 +126,7 @@ impl Entry {
 
     /// Whether a change that led here is one of the shape. That another relation is another one and is called otherwise is
     /// what the link says already. Our capture triggers come and go with stream tables, which is no drift of the source;
-    /// what a command of somebody else does to them is.
+    /// what a command of somebody else does to them is, and that they were switched off or on.
     pub fn tells(&self, link: Link, change: &Change) -> bool {
         let same = link == Link::Same;
         match change {
@@ -136,6 +136,8 @@ impl Entry {
             Change::CaptureChanged { turn: Turn::Added | Turn::Removed, .. } => {
                 same && self.made_by_command()
             }
+            // Made anew is what one is as well whose stream table was.
+            Change::CaptureChanged { before, after, .. } if before == after => same && self.made_by_command(),
             _ => true,
         }
     }

@@ -112,9 +112,7 @@ impl<'a> Diff<'a> {
     fn triggers(&mut self, member: Oid, relation: String, b: &[CaptureTrigger], a: &[CaptureTrigger]) {
         for (old, new) in paired(b, a, Pairing::Name, |_| 0, |t| &t.name) {
             let turn = match (old, new) {
-                (Some(old), Some(new)) if (old.enabled, old.function) == (new.enabled, new.function) => {
-                    continue;
-                }
+                (Some(old), Some(new)) if old == new => continue,
                 (Some(_), Some(_)) => Turn::Changed,
                 (Some(_), None) => Turn::Removed,
                 (None, Some(_)) => Turn::Added,
