@@ -330,3 +330,175 @@ fn what_a_stream_tables_owner_has_ends_with_a_revoke() {
         refresh(&mut s.c, table);
     }
 }
+
+/// What calls of functions that everybody may call can come to without an error, on objects that are not the caller's: they
+/// tell of what is his, or of nothing.
+const HARMLESS: &[&str] =
+    &["_change_buffers", "_pending", "_snapshot_columns", "_snapshot_details", "health_check", "schema_hash"];
+
+/// A value of each type that a function of ours takes: where it is an object, one that is not the caller's.
+fn argument(of: &str) -> &'static str {
+    match of {
+        "oid" => {
+            "(SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'hidden' AND c.relname = 'h')"
+        }
+        "regclass" => {
+            "(SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'hidden' AND c.relname = 'st')::regclass"
+        }
+        "text" | "cstring" => "'pgtrickle'",
+        "integer" => "1",
+        "bigint" => "1::bigint",
+        "boolean" => "false",
+        "interval" => "interval '1 day'",
+        "timestamp with time zone" => "now()",
+        "xid8" => "'0'::xid8",
+        "tid" => "'(0,1)'::tid",
+        "bigint[]" => "'{1}'::bigint[]",
+        "record" => "ROW(1)",
+        other => panic!("a function of ours takes {other}: give it a value here"),
+    }
+}
+
+/// Calls every function of ours that SQL can call: name, and the rows as text or the SQLSTATE.
+fn call_all(admin: &mut Client, who: &mut Client) -> Vec<(String, Result<String, String>)> {
+    let functions = admin
+        .query(
+            "SELECT n.nspname::text, p.proname::text, ARRAY(SELECT format_type(t, NULL) FROM unnest(p.proargtypes) t)::text[],
+                    p.prorettype = 'record'::regtype AND p.proallargtypes IS NULL
+             FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+             WHERE n.nspname IN ('pgtrickle', 'pgtrickle_internal') AND p.prokind = 'f'
+               AND p.prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype)
+               AND NOT 'internal'::regtype = ANY (p.proargtypes::oid[])
+             ORDER BY 1, 2",
+            &[],
+        )
+        .expect("functions");
+    assert!(functions.len() > 20, "{}", functions.len());
+    let calls = functions.iter().map(|f| {
+        let (schema, name, types, record): (String, String, Vec<String>, bool) =
+            (f.get(0), f.get(1), f.get(2), f.get(3));
+        let arguments: Vec<&str> = types.iter().map(|t| argument(t)).collect();
+        let shape = if record { "AS f (a int, b int)" } else { "AS f" };
+        (name.clone(), format!("SELECT f::text FROM {schema}.{name}({}) {shape}", arguments.join(", ")))
+    });
+    let calls: Vec<(String, String)> = calls.collect();
+    let outcome = |sql: &str, who: &mut Client| match who.query(sql, &[]) {
+        Ok(rows) => {
+            let shown: Vec<String> =
+                rows.iter().map(|r| r.get::<_, Option<String>>(0).unwrap_or_default()).collect();
+            Ok(shown.join("\n"))
+        }
+        Err(e) => Err(crate::support::db_error(&e).sqlstate),
+    };
+    calls.into_iter().map(|(name, sql)| (name, outcome(&sql, who))).collect()
+}
+
+/// All that can be tried on a relation.
+const STATEMENTS: &[&str] = &[
+    "SELECT x::text FROM {r} x",
+    "COPY {r} TO STDOUT",
+    "INSERT INTO {r} DEFAULT VALUES",
+    "DELETE FROM {r}",
+    "TRUNCATE {r}",
+    "LOCK TABLE {r} IN ACCESS SHARE MODE",
+    "LOCK TABLE {r} IN ACCESS EXCLUSIVE MODE",
+    "REFRESH MATERIALIZED VIEW {r}",
+    "CREATE INDEX ON {r} ((1))",
+    "CREATE TRIGGER forged AFTER INSERT ON {r} EXECUTE FUNCTION pgtrickle._capture()",
+    "CREATE RULE forged AS ON INSERT TO {r} DO INSTEAD NOTHING",
+    "ALTER TABLE {r} ADD COLUMN forged int",
+    "ALTER TABLE {r} RENAME TO forged",
+    "COMMENT ON MATERIALIZED VIEW {r} IS 'forged'",
+    "ALTER TABLE {r} OWNER TO CURRENT_USER",
+    "CLUSTER {r}",
+    "DROP MATERIALIZED VIEW {r}",
+    "SELECT nextval('{r}')::text",
+    "SELECT setval('{r}', 1)::text",
+];
+
+/// What of it goes through: (relation, statement, what it showed).
+fn try_all(admin: &mut Client, who: &mut Client) -> Vec<(String, &'static str, String)> {
+    let relations: Vec<String> = column(
+        admin,
+        "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname IN ('pgtrickle', 'pgtrickle_internal') AND c.relkind IN ('r', 'v', 'm', 'S', 'p', 'f') ORDER BY 1",
+    );
+    assert!(relations.len() > 20, "{relations:?}");
+    assert!(
+        relations.iter().any(|r| r.contains("changes_")) && relations.iter().any(|r| r.contains("state_"))
+    );
+    let mut through = Vec::new();
+    for relation in relations {
+        for statement in STATEMENTS {
+            exec(who, "BEGIN");
+            if let Ok(messages) = who.simple_query(&statement.replace("{r}", &relation)) {
+                let shown = messages.iter().filter_map(|m| match m {
+                    postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_string),
+                    _ => None,
+                });
+                through.push((relation.clone(), *statement, shown.collect::<Vec<_>>().join("\n")));
+            }
+            exec(who, "ROLLBACK");
+        }
+    }
+    through
+}
+
+#[test]
+fn every_object_of_ours_is_tried_by_each_kind_of_role_before_and_after_a_revoke() {
+    let mut s = stage();
+    exec(&mut s.c, "INSERT INTO hidden.h VALUES (1, 424242); UPDATE hidden.h SET v = 434343");
+    create_mode(&mut s.c, "hidden.g", "SELECT v, count(*) AS n FROM hidden.h GROUP BY v", "differential");
+    exec(&mut s.c, "INSERT INTO hidden.h VALUES (2, 444444)");
+    let hidden: Vec<String> = column(
+        &mut s.c,
+        "SELECT oid::text FROM pg_class WHERE relnamespace = 'hidden'::regnamespace AND relkind = 'r'",
+    );
+    let values = ["424242", "434343", "444444", "hidden"].map(str::to_string);
+    let secrets: Vec<String> = values.into_iter().chain(hidden).collect();
+    let roles = [s.nobody.clone(), s.owner.clone(), s.reader.clone(), s.author.clone()];
+    for revoked in [false, true] {
+        if revoked {
+            exec(
+                &mut s.c,
+                &format!(
+                    "UPDATE shop.t SET v = '424242'; REVOKE ALL ON shop.t FROM \"{}\"; REVOKE ALL ON own.s FROM \"{}\"",
+                    s.author, s.reader
+                ),
+            );
+        }
+        for role in &roles {
+            let mut who = s.db.connect_as(role);
+            for (name, outcome) in call_all(&mut s.c, &mut who) {
+                match outcome {
+                    Ok(shown) => {
+                        assert!(HARMLESS.contains(&name.as_str()), "{role} may call {name}: {shown}");
+                        // A hash, and a word of the parser's, hold what they hold.
+                        assert!(
+                            !secrets.iter().any(|secret| shown.contains(secret.as_str())),
+                            "{role}: {name}: {shown}"
+                        );
+                    }
+                    Err(sqlstate) if HARMLESS.contains(&name.as_str()) || name == "create_stream_table" => {
+                        // Of a text that is no shape the reader of shapes says that it is unreadable.
+                        assert!(sqlstate != "XX000" || name.starts_with("_snapshot_"), "{role}: {name}");
+                    }
+                    Err(sqlstate) => assert_eq!(sqlstate, "42501", "{role}: {name}"),
+                }
+            }
+            for (relation, statement, shown) in try_all(&mut s.c, &mut who) {
+                let listed = READ_BY_ALL.iter().any(|view| relation == format!("pgtrickle.{view}"));
+                let reads =
+                    ["SELECT x", "LOCK TABLE {r} IN ACCESS SHARE"].iter().any(|r| statement.starts_with(r));
+                assert!(listed && reads, "{role}: {statement}: {relation}: {shown}");
+                assert!(
+                    !secrets.iter().any(|secret| shown.contains(secret.as_str())),
+                    "{role}: {relation}: {shown}"
+                );
+            }
+        }
+    }
+    for st in ["hidden.st", "hidden.g"] {
+        differential(&mut s.c, st);
+    }
+}
