@@ -62,6 +62,7 @@ mod settings;
 mod storage;
 mod surface;
 mod suspend;
+mod tablespaces;
 mod trigger_privilege;
 mod two_phase;
 mod types_in_stream_tables;

@@ -139,6 +139,26 @@ fn no_place_in_the_server_is_a_log_line_and_a_health_row_with_the_reason() {
 }
 
 #[test]
+fn no_place_of_our_own_is_a_health_row_that_says_how_many_there_are() {
+    let cluster = cluster(&["pg_trickle.max_worker_processes = 1"]);
+    let mut admin = cluster.connect("postgres");
+    let mut first = with_stream_table(&cluster, "first");
+    block_worker(&mut first, &mut admin, "first");
+    let mut second = with_stream_table(&cluster, "second");
+    let waits = "SELECT count(*) FROM pgtrickle.health_check() WHERE \"check\" = 'scheduler' AND status = 'WARN'
+        AND detail LIKE '%waits for one of the 1 places of pg_trickle.max_worker_processes, 1 of which are taken%'";
+    support::wait_until("health tells the reason", PATIENCE, || one::<i64>(&mut second, waits) == 1);
+    assert_eq!(one::<i64>(&mut first, waits), 0, "the one that has the place does not wait");
+    assert_eq!(ours(&mut admin), ["first"]);
+    // It waits no longer than that.
+    drop(first);
+    exec(&mut admin, "DROP DATABASE first WITH (FORCE)");
+    exec(&mut second, "UPDATE t SET v = v + 1");
+    await_equal(&mut second, "s", S);
+    assert_eq!(one::<i64>(&mut second, waits), 0);
+}
+
+#[test]
 fn a_second_worker_takes_over_what_the_first_one_holds_up() {
     let cluster = cluster(&[]);
     let mut admin = cluster.connect("postgres");
