@@ -345,7 +345,7 @@ fn argument(of: &str) -> &'static str {
         "regclass" => {
             "(SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'hidden' AND c.relname = 'st')::regclass"
         }
-        "text" | "cstring" => "'pgtrickle'",
+        "text" | "name" | "cstring" => "'pgtrickle'",
         "integer" => "1",
         "bigint" => "1::bigint",
         "boolean" => "false",
