@@ -12,7 +12,8 @@ SELECT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.reln
                 AND pg_catalog.cardinality($2) > 0
                 AND NOT EXISTS (SELECT FROM pg_catalog.unnest($2) AS u (attnum)
                                 WHERE NOT pg_catalog.has_column_privilege(c.oid, u.attnum, 'SELECT'))))
-         OR NOT pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
+         OR NOT pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE'),
+       c.relkind = 'p'
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = $1

@@ -75,6 +75,17 @@ pub fn source_columns(relid: Oid) -> Result<BTreeMap<Oid, BTreeSet<i16>>> {
     Ok(found)
 }
 
+/// Does the stream table read the source's children, not ONLY the source itself?
+pub fn reads_children(relid: Oid, source: Oid) -> Result<bool> {
+    let rows = spi::run(
+        "SELECT FROM pgtrickle.pgt_dependencies WHERE relid = $1 AND object = $2 AND kind = 'source' \
+         AND roles @> ARRAY['children']",
+        &[Arg::Oid(relid), Arg::Oid(source)],
+        Mode::Fresh,
+    )?;
+    Ok(rows.first().is_some())
+}
+
 /// Columns of a source that differential, not suspended stream tables use; empty when there is none.
 pub fn captured_columns(source: Oid) -> Result<Option<BTreeSet<i16>>> {
     let rows = spi::run(

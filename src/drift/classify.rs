@@ -18,6 +18,8 @@ pub struct Usage {
     /// The query uses the row as a value (`SELECT t FROM t`, `to_jsonb(t)`): all columns, and their names and number.
     /// Not for `SELECT *`, which PostgreSQL has turned into columns.
     pub whole_row: bool,
+    /// The query reads ONLY the source's own rows, not those of its children.
+    pub only: bool,
     /// The query or its plan relies on the primary key.
     pub relies_on_primary_key: bool,
     /// Differential: fed by capture triggers.
@@ -175,7 +177,13 @@ fn effect(change: &Change, usage: &Usage) -> Effect {
         Change::PartitionAttached { created: false, .. } | Change::PartitionDetached { .. } => {
             Effect::Reinitialize
         }
-        Change::ChildAdded { .. } | Change::ChildRemoved { .. } => Effect::Suspend(Reason::Unclassified),
+        Change::ChildAdded { .. } | Change::ChildRemoved { .. } => {
+            if usage.only {
+                Effect::Nothing
+            } else {
+                Effect::Suspend(Reason::Unclassified)
+            }
+        }
         // About names and ancestors: the rows of the source and their row triggers stay.
         Change::MemberRenamed { .. } | Change::ParentsChanged => Effect::Nothing,
 

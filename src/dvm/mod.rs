@@ -22,8 +22,8 @@ use crate::model::Oid;
 /// A node of the maintained query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
-    /// All rows of a table; `cols` are the attribute numbers read.
-    Scan { rel: Oid, cols: Vec<i16> },
+    /// All rows of a table, with `only` without those of its children; `cols` are the attribute numbers read.
+    Scan { rel: Oid, only: bool, cols: Vec<i16> },
     /// Select, project, inner join: one block of a query.
     Spj(Spj),
     /// GROUP BY with aggregates, or DISTINCT when there are none.
@@ -104,7 +104,7 @@ impl Op {
     pub fn sources(&self) -> BTreeMap<Oid, BTreeSet<i16>> {
         let mut found = BTreeMap::new();
         self.visit(&mut |op| {
-            if let Op::Scan { rel, cols } = op {
+            if let Op::Scan { rel, cols, .. } = op {
                 found.entry(*rel).or_insert_with(BTreeSet::new).extend(cols.iter().copied());
             }
         });
@@ -250,10 +250,11 @@ impl Names {
     }
 
     /// A subquery that reads `cols` of a source under the names `c<attnum>`.
-    pub fn scan(&self, rel: Oid, cols: &[i16]) -> String {
+    pub fn scan(&self, rel: Oid, only: bool, cols: &[i16]) -> String {
         let table = &self.tables[&rel];
         let list: Vec<String> = cols.iter().map(|c| format!("t.{} AS c{c}", table.columns[c])).collect();
-        format!("SELECT {} FROM {} t", list.join(", "), table.name)
+        let only = if only { "ONLY " } else { "" };
+        format!("SELECT {} FROM {only}{} t", list.join(", "), table.name)
     }
 }
 

@@ -7,7 +7,7 @@ use super::{Names, Op, prefixed};
 /// A SELECT of all rows of `op` at the statement's snapshot.
 pub fn contents(op: &Op, names: &Names) -> String {
     match op {
-        Op::Scan { rel, cols } => names.scan(*rel, cols),
+        Op::Scan { rel, only, cols } => names.scan(*rel, *only, cols),
         Op::Spj(s) => {
             let from: Vec<(u32, String)> =
                 s.inputs.iter().map(|(alias, input)| (*alias, contents(input, names))).collect();

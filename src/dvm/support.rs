@@ -58,6 +58,7 @@ constructs! {
     MaterializedView, "MATERIALIZED VIEW", "it has no row triggers";
     Unlogged, "UNLOGGED TABLE", "crash recovery empties it without any row event";
     Inheritance, "INHERITANCE", "children of a plain table are not captured";
+    OnlyPartitioned, "ONLY OF A PARTITIONED TABLE", "it has no rows, and its partitions' changes are captured as its own";
     ForeignPartition, "FOREIGN PARTITION", "it has no capture";
     RowSecurity, "ROW SECURITY", "which rows count depends on policies, not on the rows alone";
     ViewPrivilege, "TABLE BEHIND A VIEW", "the owner may not read it directly, only through the view";

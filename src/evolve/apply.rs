@@ -74,6 +74,7 @@ fn judge_users(
             source: after.display_name(),
             columns: columns.iter().copied().filter(|c| *c > 0).collect(),
             whole_row: columns.contains(&0),
+            only: !dependencies::reads_children(table.relid, after.oid)?,
             relies_on_primary_key: false,
             capture: table.differential,
             unwitnessed: known.is_none(),

@@ -33,9 +33,10 @@ fn summary(table: &StreamTable) -> String {
 
 fn steps(op: &Op, rows: &mut Vec<(String, String)>) -> Result<()> {
     match op {
-        Op::Scan { rel, cols } => {
+        Op::Scan { rel, only, cols } => {
             let names = column_names(*rel, cols)?;
-            rows.push(("scan".into(), names));
+            let only = if *only { "ONLY " } else { "" };
+            rows.push(("scan".into(), format!("{only}{names}")));
         }
         Op::Spj(s) => {
             for (_, input) in &s.inputs {

@@ -49,6 +49,7 @@ mod lifecycle;
 mod memory;
 mod messages;
 mod names;
+mod only;
 mod own_doing;
 mod partitions;
 mod privileges;

@@ -346,8 +346,9 @@ impl Converter {
                         self.no(Construct::TableSample);
                     }
                     let cols = used.columns.get(&index).cloned().unwrap_or_else(BTreeSet::new);
-                    self.check_table((*rte).relid.to_u32(), (*rte).inh, &cols)?;
-                    Ok(Some(Op::Scan { rel: (*rte).relid.to_u32(), cols: cols.into_iter().collect() }))
+                    let (rel, only) = ((*rte).relid.to_u32(), !(*rte).inh);
+                    self.check_table(rel, only, &cols)?;
+                    Ok(Some(Op::Scan { rel, only, cols: cols.into_iter().collect() }))
                 }
                 pg_sys::RTEKind::RTE_SUBQUERY => {
                     if (*rte).lateral && pg_sys::contain_vars_of_level((*rte).subquery.cast(), 1) {
@@ -394,7 +395,7 @@ impl Converter {
     }
 
     /// Can the table be captured, and may the present user read what is needed directly?
-    fn check_table(&mut self, rel: u32, inherits: bool, cols: &BTreeSet<i16>) -> Result<()> {
+    fn check_table(&mut self, rel: u32, only: bool, cols: &BTreeSet<i16>) -> Result<()> {
         let attnums: Vec<i16> = cols.iter().copied().collect();
         let Some(mut row) = spi::run(
             include_str!("../../../sql/queries/source_facts.sql"),
@@ -412,8 +413,15 @@ impl Converter {
             (4, Construct::ForeignPartition),
             (5, Construct::VirtualColumn),
             (6, Construct::ViewPrivilege),
+            (7, Construct::OnlyPartitioned),
         ] {
-            if row.bool(i)? && (construct != Construct::Inheritance || inherits) {
+            // Which of these hold of a table by itself, and which with its children or without them.
+            let reads_so = match construct {
+                Construct::Inheritance | Construct::ForeignPartition => !only,
+                Construct::OnlyPartitioned => only,
+                _ => true,
+            };
+            if row.bool(i)? && reads_so {
                 self.no_what(construct, name.clone());
             }
         }

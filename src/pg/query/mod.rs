@@ -39,6 +39,8 @@ pub enum Role {
     Order,
     Window,
     WholeRow,
+    /// Of the table itself: its partitions' or children's rows are read with its own.
+    Children,
 }
 
 impl Role {
@@ -52,6 +54,7 @@ impl Role {
             Role::Order => "order",
             Role::Window => "window",
             Role::WholeRow => "whole row",
+            Role::Children => "children",
         }
     }
 }

@@ -96,7 +96,8 @@ impl Collector {
             if relid != 0 && pg_sys::get_rel_relkind((*rte).relid) as u8 == pg_sys::RELKIND_VIEW {
                 self.add(UseKind::View, class, relid, 0, None);
             } else if (*rte).rtekind == pg_sys::RTEKind::RTE_RELATION {
-                self.add(UseKind::Source, class, relid, 0, None);
+                let role = if (*rte).inh { Some(Role::Children) } else { None };
+                self.add(UseKind::Source, class, relid, 0, role);
             }
             match (*rte).rtekind {
                 pg_sys::RTEKind::RTE_SUBQUERY => self.query((*rte).subquery),
