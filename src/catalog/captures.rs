@@ -44,3 +44,11 @@ pub fn record(source: Oid, columns: &BTreeSet<i16>) -> Result<()> {
 pub fn forget(source: Oid) -> Result<()> {
     catalog::delete(&CAPTURES, "t.source = $1", &[Arg::Oid(source)], Mode::Fresh).map(|_| ())
 }
+
+/// All sources of which something is captured.
+pub fn all() -> Result<Vec<Oid>> {
+    spi::run("SELECT source FROM pgtrickle.pgt_captures ORDER BY source", &[], Mode::Fresh)?
+        .into_iter()
+        .map(|mut row| row.parse(0))
+        .collect()
+}

@@ -88,6 +88,22 @@ pub fn event(table: &StreamTable, event: &Event) -> Result<()> {
     )
 }
 
+/// As `prune`, of one stream table alone.
+pub fn prune_of(relid: Oid, policy: &Retention, batch: i64) -> Result<()> {
+    catalog::delete(
+        &REFRESH_HISTORY,
+        concat!("t.id IN (", include_str!("../../sql/queries/retain_history_of.sql"), ")"),
+        &[
+            Arg::Int(policy.history_keep_last.into()),
+            Arg::Int(policy.history_max_age.into()),
+            Arg::Int(batch),
+            Arg::Oid(relid),
+        ],
+        Mode::Fresh,
+    )
+    .map(|_| ())
+}
+
 /// Removes what the policy does not keep, the oldest first and at most `batch` rows; returns how many.
 pub fn prune(policy: &Retention, batch: i64) -> Result<i64> {
     let gone = catalog::delete(

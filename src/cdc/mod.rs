@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::catalog::stream_tables::StreamTable;
 use crate::catalog::{captures, dependencies, stream_tables};
 use crate::dvm::frontier::Frontier;
-use crate::error::{Error, Result};
+use crate::error::Result;
 pub use crate::model::{INTERNAL_SCHEMA, buffer_name};
 use crate::model::{Oid, Status};
 use crate::pg::inheritance::with_descendants;
@@ -205,20 +206,44 @@ pub fn trim(source: Oid) -> Result<()> {
     if !try_lock_ours(Ours::Buffer(source))? {
         return Ok(());
     }
-    let mut users = Vec::new();
+    let readers = readers(source)?;
+    if readers.is_empty() { Ok(()) } else { delete_consumed(source, &readers) }
+}
+
+/// Who has still to consume rows of a buffer, and from where on.
+fn readers(source: Oid) -> Result<Vec<(StreamTable, Frontier)>> {
+    let mut readers = Vec::new();
     for table in stream_tables::users_of(pgrx::pg_sys::RelationRelationId.to_u32(), source)? {
         // Others read the table first, not the buffer, and start from there.
-        let reads = table.differential && table.status != Status::Suspended;
-        if reads && table.reinitialize.is_none() && table.frontier.is_some() {
-            users.push(table);
+        let reads = table.differential && table.status != Status::Suspended && table.reinitialize.is_none();
+        if let Some(frontier) = table.frontier()?.filter(|_| reads) {
+            readers.push((table, frontier));
         }
     }
-    if users.is_empty() {
-        return Ok(());
-    }
-    let frontiers = users
-        .iter()
-        .map(|user| user.frontier()?.ok_or_else(|| Error::Internal("no frontier".into())))
-        .collect::<Result<Vec<_>>>()?;
-    side::delete(source, |change| frontiers.iter().all(|f| f.has_passed(change.xid, change.epoch)))
+    Ok(readers)
+}
+
+fn delete_consumed(source: Oid, readers: &[(StreamTable, Frontier)]) -> Result<()> {
+    side::delete(source, |change| readers.iter().all(|(_, f)| f.has_passed(change.xid, change.epoch)))
+}
+
+/// Those for whom a buffer keeps more than `limit` bytes of rows. The buffer's lock, exclusive, is to be held.
+pub fn slow_readers(source: Oid, limit: i64) -> Result<Vec<StreamTable>> {
+    let readers = readers(source)?;
+    let mut kept = vec![0i64; readers.len()];
+    side::scan(source, |change| {
+        for ((_, frontier), kept) in readers.iter().zip(&mut kept) {
+            if !frontier.has_passed(change.xid, change.epoch) {
+                *kept = kept.saturating_add(change.stored_size());
+            }
+        }
+        Ok(())
+    })?;
+    Ok(readers.into_iter().zip(kept).filter(|(_, kept)| *kept > limit).map(|((table, _), _)| table).collect())
+}
+
+/// Deletes what nobody has still to consume; all that is visible, if nobody reads the buffer: whoever will start from the
+/// table does so at a snapshot of later. The buffer's lock, exclusive, is to be held since before this snapshot.
+pub fn trim_unread(source: Oid) -> Result<()> {
+    delete_consumed(source, &readers(source)?)
 }

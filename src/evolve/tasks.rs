@@ -17,6 +17,7 @@ use crate::pg::secctx::as_extension;
 use crate::pg::snapshot::with_transaction_snapshot;
 use crate::pg::subxact::{self, Caught};
 use crate::pg::{cache, commit, report, worker};
+use crate::refresh;
 use crate::snapshot::shape_now;
 
 /// Most tasks that are tried in one go.
@@ -70,7 +71,7 @@ fn tell_suspension(task: &Task) {
 }
 
 /// A lock or row that somebody holds, or has changed since this transaction's snapshot was taken.
-fn is_contention(caught: &Caught) -> bool {
+pub fn is_contention(caught: &Caught) -> bool {
     ["55P03", "40001", "40P01"].contains(&caught.sqlstate().as_str())
 }
 
@@ -130,7 +131,15 @@ pub fn before_commit() {
     });
     let sent =
         subxact::run(|| with_transaction_snapshot(|| as_extension(|| without_waiting(tasks::send_alerts))));
-    if let Err(caught) = done.and(sent.map(|_| ())) {
+    let kept = subxact::run(|| {
+        with_transaction_snapshot(|| {
+            as_extension(|| {
+                refresh::upkeep::before_commit();
+                Ok(())
+            })
+        })
+    });
+    if let Err(caught) = done.and(kept).and(sent.map(|_| ())) {
         report::degraded("pgtrickle: what was left to do was not done", &caught);
     }
 }

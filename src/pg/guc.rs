@@ -50,6 +50,7 @@ static REQUIRE_TRIGGER: GucSetting<bool> = GucSetting::<bool>::new(true);
 static SNAPSHOT_MAX_DROPPED: GucSetting<i32> = GucSetting::<i32>::new(20_000);
 static HISTORY_MAX_AGE_DAYS: GucSetting<i32> = GucSetting::<i32>::new(90);
 static HISTORY_KEEP_LAST: GucSetting<i32> = GucSetting::<i32>::new(10_000);
+static BUFFER_LIMIT_MB: GucSetting<i32> = GucSetting::<i32>::new(1024);
 static SOURCE_LOCK_TIMEOUT_MS: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 static MAX_FAILURES: GucSetting<i32> = GucSetting::<i32>::new(10);
 
@@ -91,6 +92,16 @@ pub fn register() {
         GucFlags::default(),
     );
     register_snapshots();
+    GucRegistry::define_int_guc(
+        c"pg_trickle.buffer_limit",
+        c"Size of a source's change buffer above which stream tables that keep it so large are marked for computing anew.",
+        c"0 sets no limit.",
+        &BUFFER_LIMIT_MB,
+        0,
+        i32::MAX,
+        GucContext::Sighup,
+        GucFlags::UNIT_MB,
+    );
     GucRegistry::define_int_guc(
         c"pg_trickle.source_lock_timeout",
         c"Longest time that creating or changing a stream table tries to lock its sources.",
@@ -322,6 +333,12 @@ pub fn schema_snapshots() -> SchemaSnapshots {
 /// Does capture of a source take the TRIGGER privilege on it?
 pub fn require_trigger_privilege() -> bool {
     REQUIRE_TRIGGER.get()
+}
+
+/// Bytes above which a change buffer is too large; None: it may grow.
+pub fn buffer_limit() -> Option<i64> {
+    let megabytes = i64::from(BUFFER_LIMIT_MB.get());
+    (megabytes > 0).then_some(megabytes << 20)
 }
 
 /// Longest time of trying to lock sources.

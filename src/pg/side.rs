@@ -37,6 +37,15 @@ pub struct Change {
 }
 
 impl Change {
+    /// Bytes that the row takes, wherever its image is stored.
+    pub fn stored_size(&self) -> i64 {
+        /// Its line pointer, header and fixed columns.
+        const FIXED: i64 = 44;
+        // SAFETY: the scan stands on the row; looks at the header of the image only.
+        let image = unsafe { pg_sys::toast_datum_size(pg_sys::Datum::from(self.image)) };
+        FIXED.saturating_add(i64::try_from(image).unwrap_or(i64::MAX))
+    }
+
     /// It says that rows left without being seen.
     pub fn is_mark(&self) -> bool {
         self.kind == kind::MARK

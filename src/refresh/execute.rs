@@ -24,7 +24,7 @@ use crate::pg::{cache, foreign, report, rights, subxact};
 use crate::refresh::plan::{Facts, Step, choose};
 use crate::refresh::rebuild::{counts, rebuild};
 use crate::refresh::recent::Recent;
-use crate::refresh::{limit, naming};
+use crate::refresh::{limit, naming, upkeep};
 use crate::scheduler::dag;
 use crate::snapshot::shape::TableShape;
 use crate::{cdc, evolve};
@@ -167,6 +167,7 @@ fn refresh_locked(
             Ran::Done(outcome) => {
                 if !matches!(outcome.action, Action::NoChange | Action::Suspended) {
                     trim(sources)?;
+                    upkeep::after_refresh(relid, sources.keys().copied())?;
                 }
                 return Ok(outcome);
             }

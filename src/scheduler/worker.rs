@@ -83,7 +83,7 @@ impl Scheduler {
         }
         evolve::tasks::run_due();
         let looked = if guc::enabled() { self.refresh_due() } else { Ok(()) };
-        match looked.and_then(|()| self.prune()) {
+        match looked.and_then(|()| refresh::upkeep::bound_buffers()).and_then(|()| self.prune()) {
             Ok(()) => self.went_well(),
             Err(caught) => self.went_wrong(&caught.message),
         }

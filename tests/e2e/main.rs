@@ -6,6 +6,7 @@ mod support;
 
 mod aggregates;
 mod bad_input;
+mod bounds;
 mod capture;
 mod capture_changed;
 mod chains;
