@@ -153,7 +153,10 @@ SELECT r.* FROM pgtrickle_internal.own_rows('pgtrickle', 'pgt_schema_snapshots')
   -- The command was pgtrickle's own; it ran inside CREATE or ALTER EXTENSION.
   own boolean,
   in_extension boolean,
-  xid xid8
+  xid xid8,
+  -- So many drops of tables of one name and shape, one after the other, are told by this row; when the first of them was, where it tells more than one.
+  times bigint,
+  first_captured_at timestamptz
 );
 CREATE UNIQUE INDEX pgt_schema_snapshots_pkey ON pgtrickle.pgt_schema_snapshots (snapshot_id);
 CREATE INDEX pgt_schema_snapshots_relation ON pgtrickle.pgt_schema_snapshots (relation, snapshot_id);
@@ -222,7 +225,9 @@ CREATE UNLOGGED TABLE pgtrickle.pgt_schema_snapshots_dump (
   resource_identity text,
   own boolean NOT NULL,
   in_extension boolean NOT NULL,
-  xid xid8 NOT NULL
+  xid xid8 NOT NULL,
+  times bigint NOT NULL,
+  first_captured_at timestamptz
 );
 CREATE UNLOGGED TABLE pgtrickle.pgt_hash_keys_dump (
   key text NOT NULL,

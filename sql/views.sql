@@ -49,7 +49,8 @@ WHERE d.kind = 'source' AND d.attnum > 0 AND NOT a.attisdropped
 CREATE VIEW pgtrickle.schema_snapshots AS
 SELECT snapshot_id, schema_name, table_name, relation, captured_at, reason, moment, alive, schema_hash, column_count,
        row_estimate, stats_available, pgtrickle._snapshot_columns(shape, profile) AS columns,
-       pgtrickle._snapshot_details(shape) AS details, actor, command_tag, statement, application, resource_identity
+       pgtrickle._snapshot_details(shape) AS details, actor, command_tag, statement, application, resource_identity, times,
+       COALESCE(first_captured_at, captured_at) AS first_captured_at
 FROM pgtrickle.pgt_schema_snapshots;
 
 -- Consecutive snapshots of one relation, and of one resource identity, each pair with its verdict: the worst of its changes,

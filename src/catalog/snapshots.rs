@@ -12,6 +12,7 @@ use crate::model::Oid;
 use crate::pg::guc::Retention;
 use crate::pg::lock::{LockMode, try_lock_own};
 use crate::pg::names;
+use crate::pg::snapshot::with_transaction_snapshot;
 use crate::pg::spi::{self, Arg, Mode, Row};
 use crate::snapshot::profile::TableProfile;
 use crate::snapshot::shape::TableShape;
@@ -351,4 +352,53 @@ pub fn enforce(policy: &Retention, batch: i64) -> Result<i64> {
         Mode::Fresh,
     )?;
     Ok(catalog::count(gone))
+}
+
+/// Drops that the next snapshot of their name tells as well become one row with it, which counts them: the oldest, at most
+/// `batch`. Returns how many went.
+pub fn fold(batch: i64) -> Result<i64> {
+    // Counted and deleted through one snapshot.
+    with_transaction_snapshot(|| {
+        let rows = spi::run(
+            include_str!("../../sql/queries/fold_snapshots.sql"),
+            &[Arg::Int(batch)],
+            Mode::InSnapshot,
+        )?;
+        let (mut gone, mut folded) = (Vec::new(), BTreeMap::new());
+        for mut row in rows {
+            gone.push(row.parse::<i64>(0)?);
+            let (times, first): (i64, i64) = (row.parse(2)?, row.parse(3)?);
+            let sum = folded.entry(row.parse::<i64>(1)?).or_insert((0, first));
+            *sum = (sum.0 + times, sum.1.min(first));
+        }
+        if gone.is_empty() {
+            return Ok(0);
+        }
+        let stays: Vec<i64> = folded.keys().copied().collect();
+        let times: Vec<i64> = folded.values().map(|(times, _)| *times).collect();
+        let firsts: Vec<i64> = folded.values().map(|(_, first)| *first).collect();
+        const AT: &str = "pg_catalog.array_position($1, t.snapshot_id)";
+        catalog::update(
+            &SCHEMA_SNAPSHOTS,
+            &[
+                ("times", &format!("t.times + ($2)[{AT}]")),
+                (
+                    "first_captured_at",
+                    &format!(
+                        "LEAST(COALESCE(t.first_captured_at, t.captured_at), pg_catalog.timestamptz 'epoch' + ($3)[{AT}] * pg_catalog.interval '1 microsecond')"
+                    ),
+                ),
+            ],
+            "t.snapshot_id = ANY ($1)",
+            &[Arg::BigInts(&stays), Arg::BigInts(&times), Arg::BigInts(&firsts)],
+            Mode::InSnapshot,
+        )?;
+        catalog::delete(
+            &SCHEMA_SNAPSHOTS,
+            "t.snapshot_id = ANY ($1)",
+            &[Arg::BigInts(&gone)],
+            Mode::InSnapshot,
+        )
+        .map(catalog::count)
+    })
 }

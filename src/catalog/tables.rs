@@ -157,6 +157,8 @@ pub const SCHEMA_SNAPSHOTS: Table = Table {
         Column::new("own", BOOL),
         Column::new("in_extension", BOOL),
         Column::new("xid", XID).or("pg_catalog.pg_current_xact_id()"),
+        Column::new("times", BIGINT).or("1"),
+        Column::new("first_captured_at", TIME).or_null(),
     ],
     rule: None,
 };

@@ -28,6 +28,8 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration:
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 /// Rows that one transaction removes at most. Where there were more, the next round goes on.
 const PRUNE_BATCH: i64 = 10_000;
+/// Schema snapshots that one transaction folds at most.
+const FOLD_BATCH: i64 = 1_000;
 /// A worker that has had nothing to do for so long leaves, if it is not the only one.
 const IDLE: Duration = Duration::from_secs(10);
 /// A database is looked at again after so long at the latest, in microseconds.
@@ -118,8 +120,11 @@ impl Scheduler {
                 Ok(history.max(retention::enforce(&policy, PRUNE_BATCH)?))
             })
         })?;
+        let folded = worker::transaction("counting equal schema snapshots together", || {
+            secctx::as_extension(|| retention::fold(FOLD_BATCH))
+        })?;
         worker::transaction("taking restored rows in", || secctx::as_extension(restored::adopt))?;
-        if most < PRUNE_BATCH {
+        if most < PRUNE_BATCH && folded < FOLD_BATCH {
             self.pruned = Some((Instant::now(), policy));
         }
         Ok(())

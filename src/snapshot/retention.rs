@@ -25,3 +25,8 @@ pub(crate) fn enforce(policy: &Retention, batch: i64) -> Result<i64> {
     }
     snapshots::enforce(policy, batch)
 }
+
+/// Makes snapshots of one shape made again and again one row that counts them, at most `batch` at once; returns how many went.
+pub(crate) fn fold(batch: i64) -> Result<i64> {
+    snapshots::fold(batch)
+}

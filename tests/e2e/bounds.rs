@@ -194,3 +194,48 @@ fn without_a_worker_refreshes_prune_history() {
     let rows: i64 = one(&mut c, "SELECT count(*) FROM pgtrickle.refresh_history");
     assert!(rows <= 8 + 64, "{rows} rows");
 }
+
+#[test]
+fn tables_made_and_dropped_again_and_again_are_one_row_with_a_count() {
+    let (_cluster, mut c) = cluster(Options::preloaded().with("pg_trickle.naptime = '100ms'"));
+    let night = "DO $$ BEGIN FOR i IN 1..100 LOOP FOR n IN 1..3 LOOP
+        EXECUTE format('CREATE TABLE stage%s (id int, v text)', n); EXECUTE format('DROP TABLE stage%s', n);
+        END LOOP; END LOOP; END $$";
+    exec(&mut c, night);
+    // Others: their shape changes, or more than the drop is recorded of them.
+    exec(
+        &mut c,
+        "CREATE TABLE other (a int); DROP TABLE other; CREATE TABLE other (b int); DROP TABLE other",
+    );
+    exec(&mut c, "CREATE TABLE other (a int); DROP TABLE other; SET pg_trickle.resource_identity = 'feed'");
+    exec(&mut c, "CREATE TABLE fed (a int); DROP TABLE fed; CREATE TABLE fed (a int); DROP TABLE fed");
+    exec(&mut c, "RESET pg_trickle.resource_identity");
+    create(&mut c, "s", COUNTS);
+    exec(&mut c, "SELECT pgtrickle.alter_stream_table('s', '1 second', 'auto')");
+    let policy = |c: &mut Client, n: i32| {
+        exec(c, &format!("ALTER SYSTEM SET pg_trickle.history_keep_last = {n}"));
+        exec(c, "SELECT pg_reload_conf()");
+    };
+    policy(&mut c, 9001);
+    let rows = |c: &mut Client, name: &str| -> i64 {
+        one(c, &format!("SELECT count(*) FROM pgtrickle.schema_snapshots WHERE table_name LIKE '{name}'"))
+    };
+    wait_until("they are folded", PATIENCE, || rows(&mut c, "stage%") == 3);
+    let size = |c: &mut Client| -> i64 {
+        exec(c, "VACUUM pgtrickle.pgt_schema_snapshots");
+        one(c, "SELECT pg_total_relation_size('pgtrickle.pgt_schema_snapshots')")
+    };
+    let before = size(&mut c);
+    exec(&mut c, night);
+    policy(&mut c, 9002);
+    wait_until("the next night is folded as well", PATIENCE, || rows(&mut c, "stage%") == 3);
+    let told: Vec<i64> = column(
+        &mut c,
+        "SELECT times FROM pgtrickle.schema_snapshots WHERE table_name LIKE 'stage%' AND first_captured_at < captured_at",
+    );
+    assert_eq!(told, [200, 200, 200]);
+    assert!(size(&mut c) <= before * 11 / 10, "{before} bytes, and then {}", size(&mut c));
+    assert_eq!((rows(&mut c, "other"), rows(&mut c, "fed")), (3, 2));
+    let history: i64 = one(&mut c, "SELECT count(*) FROM pgtrickle.schema_history('stage1')");
+    assert!(history > 0);
+}

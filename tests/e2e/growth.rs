@@ -42,12 +42,12 @@ fn snapshots(c: &mut Client, names: &str) -> i64 {
     one(c, &format!("SELECT count(*) FROM pgtrickle.schema_snapshots WHERE table_name LIKE '{names}'"))
 }
 
-/// `number` tables are made and dropped.
+/// `number` tables are made and dropped, each of another shape: those of one shape would be told by one row.
 fn nightly(c: &mut Client, name: &str, number: i32) {
     exec(
         c,
         &format!(
-            "DO $$ BEGIN FOR i IN 1..{number} LOOP EXECUTE format('CREATE TABLE %I (a int)', format('{name}', i)); EXECUTE format('DROP TABLE %I', format('{name}', i)); END LOOP; END $$"
+            "DO $$ BEGIN FOR i IN 1..{number} LOOP EXECUTE format('CREATE TABLE %I (%I int)', format('{name}', i), 'a' || i); EXECUTE format('DROP TABLE %I', format('{name}', i)); END LOOP; END $$"
         ),
     );
 }
