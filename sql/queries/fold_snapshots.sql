@@ -5,7 +5,7 @@ WITH named AS (
   SELECT s.snapshot_id, s.schema_name, s.table_name, s.times, COALESCE(s.first_captured_at, s.captured_at) AS first_captured_at,
          s.reason = 'drop' AND s.resource_identity IS NULL
            AND pg_catalog.count(*) OVER (PARTITION BY s.origin, s.relation) = 1 AS alone,
-         ROW(s.origin, s.digest, s.schema_hash, s.relkind, s.relpersistence, s.own, s.in_extension, s.actor)::text AS what
+         ROW(s.origin, s.digest, s.schema_hash, s.relkind, s.relpersistence, s.stats_available, s.own, s.in_extension, s.actor)::text AS what
   FROM pgtrickle.pgt_schema_snapshots s
 ), followed AS (
   SELECT n.*, n.alone AND pg_catalog.lead(n.alone) OVER w AND n.what = pg_catalog.lead(n.what) OVER w AS folds

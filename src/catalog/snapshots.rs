@@ -189,6 +189,8 @@ pub struct Note {
     pub made_from: Option<String>,
     /// Of the shape with its evidence: where two of one relation are equal, no row was computed anew either.
     pub fingerprint: String,
+    /// So many drops of tables of this name and shape it tells of.
+    pub times: i64,
 }
 
 /// Which snapshots are wanted.
@@ -259,6 +261,7 @@ fn recorded(mut row: Row) -> Result<(Entry, Note)> {
             retyped: names(row.opt(18))?,
             made_from: row.opt(19),
             fingerprint: row.text(20)?,
+            times: row.parse(21)?,
         },
     ))
 }

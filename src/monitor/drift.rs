@@ -129,6 +129,12 @@ pub fn history(schema: &str, name: &str) -> Result<Vec<Told>> {
         for (pair, changes) in found {
             lines.extend(probable_renames(&rows, pair, changes)?);
         }
+        if note.times > 1 {
+            lines.push(format!(
+                "tells of {} tables of this name and shape, dropped one after the other",
+                note.times
+            ));
+        }
         told.extend(lines.into_iter().map(|what| Told {
             at: note.at,
             snapshot: entry.id,

@@ -236,6 +236,6 @@ fn tables_made_and_dropped_again_and_again_are_one_row_with_a_count() {
     assert_eq!(told, [200, 200, 200]);
     assert!(size(&mut c) <= before * 11 / 10, "{before} bytes, and then {}", size(&mut c));
     assert_eq!((rows(&mut c, "other"), rows(&mut c, "fed")), (3, 2));
-    let history: i64 = one(&mut c, "SELECT count(*) FROM pgtrickle.schema_history('stage1')");
-    assert!(history > 0);
+    let history: Vec<String> = column(&mut c, "SELECT what FROM pgtrickle.schema_history('stage1')");
+    assert!(history.iter().any(|what| what.contains("tells of 200 tables")), "{history:?}");
 }
