@@ -17,7 +17,7 @@ const COUNTS: &str = "SELECT grp, count(*) AS n, sum(id) AS s FROM t GROUP BY gr
 
 /// About 2 MB of changes.
 fn write_much(c: &mut Client) {
-    exec(c, "DO $$ BEGIN FOR i IN 1..150 LOOP UPDATE t SET grp = (grp + i) % 7; END LOOP; END $$");
+    exec(c, "DO $$ BEGIN FOR i IN 1..250 LOOP UPDATE t SET grp = (grp + i) % 7; END LOOP; END $$");
 }
 
 fn buffered(c: &mut Client) -> i64 {
