@@ -44,7 +44,9 @@ SELECT r.* FROM pgtrickle_internal.own_rows('pgtrickle', 'pgt_dependencies') AS 
   object oid,
   -- 0 is the object itself; a source's columns have their attribute numbers. -1 for a name, -2 for a suspension.
   attnum smallint,
-  roles text[]
+  roles text[],
+  -- Of views and other objects: what they were when the query was last resolved.
+  fingerprint bigint
 );
 CREATE UNIQUE INDEX pgt_dependencies_pkey ON pgtrickle.pgt_dependencies (relid, class, object, attnum);
 CREATE INDEX pgt_dependencies_object ON pgtrickle.pgt_dependencies (object, class);

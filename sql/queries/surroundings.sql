@@ -1,5 +1,6 @@
 -- What surrounds each relation in $1 (oid[]): one row (oid, JSON text) per relation that the snapshot sees. The JSON is what
 -- src/snapshot/shape.rs reads.
+-- Capture triggers are those for this relation itself: those of what it is a part of come and go with that.
 --
 -- It also runs under a snapshot older than the present, where the system caches describe another time: everything is read from
 -- the catalogs.
@@ -62,7 +63,7 @@ SELECT c.oid,
                                  COLLATE "C", 0)::pg_catalog.text AS definition,
                                tg.xmin::pg_catalog.text AS version
                         FROM pg_catalog.pg_trigger tg
-                        WHERE tg.tgrelid = mc.oid AND tg.tgname LIKE 'pgtrickle\_capture%'
+                        WHERE tg.tgrelid = mc.oid AND tg.tgname IN (('pgtrickle_capture_' || c.oid)::name, ('pgtrickle_capture_truncate_' || c.oid)::name)
                         ORDER BY tg.tgname) g) END AS capture
              FROM m
              JOIN pg_catalog.pg_class mc ON mc.oid = m.member
@@ -78,7 +79,7 @@ SELECT c.oid,
                       COLLATE "C", 0)::pg_catalog.text AS definition,
                     tg.xmin::pg_catalog.text AS version
              FROM pg_catalog.pg_trigger tg
-             WHERE tg.tgrelid = c.oid AND tg.tgname LIKE 'pgtrickle\_capture%'
+             WHERE tg.tgrelid = c.oid AND tg.tgname IN (('pgtrickle_capture_' || c.oid)::name, ('pgtrickle_capture_truncate_' || c.oid)::name)
              ORDER BY tg.tgname) g) END
        )::pg_catalog.text
 FROM pg_catalog.pg_class c

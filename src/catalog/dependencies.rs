@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::catalog::{self, tables::DEPENDENCIES};
 use crate::error::Result;
 use crate::model::Oid;
+use crate::pg::objects::{self, Object};
 use crate::pg::own_rows;
-use crate::pg::query::Use;
+use crate::pg::query::{Use, UseKind};
 use crate::pg::snapshot::{Side, with_side};
 use crate::pg::spi::{self, Arg, Mode};
 use crate::sqltext;
@@ -24,7 +25,7 @@ pub fn replace(relid: Oid, uses: &[Use]) -> Result<()> {
         ("roles", "'{}'"),
     ];
     catalog::insert(&DEPENDENCIES, &own, &[Arg::Oid(relid)], Mode::Fresh)?;
-    for u in uses {
+    for u in uses.iter().filter(|u| u.kind == UseKind::Source) {
         let roles: Vec<&str> = u.roles.iter().map(|r| r.word()).collect();
         let quoted: Vec<String> = roles.iter().map(|r| format!("\"{r}\"")).collect();
         catalog::insert(
@@ -48,7 +49,74 @@ pub fn replace(relid: Oid, uses: &[Use]) -> Result<()> {
             Mode::Fresh,
         )?;
     }
+    insert_objects(relid, uses)
+}
+
+/// Replaces those of a stream table that are views, functions, types and the like: one of them is made of other parts now.
+pub fn replace_objects(relid: Oid, uses: &[Use]) -> Result<()> {
+    let objects = "t.relid = $1 AND t.kind IN ('view', 'object')";
+    catalog::delete(&DEPENDENCIES, objects, &[Arg::Oid(relid)], Mode::Fresh)?;
+    insert_objects(relid, uses)
+}
+
+/// What the query names, and all that is behind it, as it is now.
+fn insert_objects(relid: Oid, uses: &[Use]) -> Result<()> {
+    let of = |kind| uses.iter().filter(move |u| u.kind == kind).map(|u| (u.class, u.object));
+    let views: BTreeSet<Object> = of(UseKind::View).collect();
+    let others = objects::with_parts(&of(UseKind::Object).collect())?;
+    let fingerprints = objects::fingerprints(&views.union(&others).copied().collect())?;
+    let views = views.into_iter().map(|object| (UseKind::View, object));
+    for (kind, object) in views.chain(others.into_iter().map(|object| (UseKind::Object, object))) {
+        let values = [
+            ("relid", "$1"),
+            ("kind", "$2"),
+            ("class", "$3"),
+            ("object", "$4"),
+            ("attnum", "0"),
+            ("roles", "'{}'"),
+            ("fingerprint", "$5::pg_catalog.int8"),
+        ];
+        let args = [
+            Arg::Oid(relid),
+            Arg::Text(kind.word()),
+            Arg::Oid(object.0),
+            Arg::Oid(object.1),
+            Arg::OptText(fingerprints.get(&object).map(String::as_str)),
+        ];
+        catalog::insert(&DEPENDENCIES, &values, &args, Mode::Fresh)?;
+    }
     Ok(())
+}
+
+/// Views and other objects that are not what they were when the query was last resolved, and whether they are there at all.
+pub fn changed_objects(relid: Oid) -> Result<Vec<(Object, bool)>> {
+    let known: BTreeMap<Object, String> = spi::run(
+        "SELECT class, object, fingerprint FROM pgtrickle.pgt_dependencies \
+         WHERE relid = $1 AND fingerprint IS NOT NULL",
+        &[Arg::Oid(relid)],
+        Mode::Fresh,
+    )?
+    .into_iter()
+    .map(|mut row| Ok(((row.parse(0)?, row.parse(1)?), row.text(2)?)))
+    .collect::<Result<_>>()?;
+    let now = objects::fingerprints(&known.keys().copied().collect())?;
+    let changed = known.into_iter().filter(|(object, print)| now.get(object) != Some(print));
+    Ok(changed.map(|(object, _)| (object, now.contains_key(&object))).collect())
+}
+
+/// Functions that a stream table depends on whose bodies are text, so that nobody knows what they read.
+pub fn opaque_functions(relid: Oid) -> Result<Vec<String>> {
+    spi::run(
+        "SELECT p.oid::pg_catalog.regprocedure FROM pgtrickle.pgt_dependencies d \
+         JOIN pg_catalog.pg_proc p ON p.oid = d.object JOIN pg_catalog.pg_language l ON l.oid = p.prolang \
+         WHERE d.relid = $1 AND d.class = 'pg_catalog.pg_proc'::regclass AND p.prosqlbody IS NULL \
+         AND p.prokind <> 'a' AND l.lanname NOT IN ('c', 'internal') ORDER BY 1",
+        &[Arg::Oid(relid)],
+        Mode::Fresh,
+    )?
+    .into_iter()
+    .map(|mut row| row.text(0))
+    .collect()
 }
 
 /// Forgets those of a stream table.

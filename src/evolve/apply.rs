@@ -14,8 +14,9 @@ use crate::error::Result;
 use crate::evolve::suspend;
 use crate::evolve::tasks::{self, now_or_later};
 use crate::lifecycle::bind::require_privileges;
-use crate::model::{Oid, Reason, Verdict};
+use crate::model::{Oid, Reason, Status, Verdict};
 use crate::pg::guc::{SchemaSnapshots, schema_snapshots};
+use crate::pg::objects::Object;
 use crate::pg::query::{Analysis, analyse, parse, print_tree};
 use crate::pg::secctx::{Restriction, as_user};
 use crate::pg::snapshot::Side;
@@ -113,6 +114,36 @@ pub fn reinitialize_soon(table: &StreamTable, why: &str) {
     now_or_later(&task_of(table, TaskKind::Reinitialize, Some(why)), || reinitialize(table, why));
 }
 
+/// A function, operator, type or collation that the query depends on is not what it was: with another function in it the
+/// query still says what is meant, what its values mean under another type nobody knows.
+pub fn object_changed(table: &StreamTable, object: Object, name: &str, how: &str) {
+    if object.0 == pgrx::pg_sys::TypeRelationId.to_u32() || object.0 == relation_class() {
+        let detail = format!("{name}, which its query uses, was {how}.");
+        return suspend::suspend_soon(table, Reason::Unclassified, &detail);
+    }
+    match subxact::look(|| analyse_as_owner(table)) {
+        Ok(analysis) => {
+            let why = format!("{name} was changed");
+            now_or_later(&task_of(table, TaskKind::Reinitialize, Some(&why)), || {
+                reinitialize(table, &why)?;
+                if table.status == Status::Suspended {
+                    return Ok(());
+                }
+                dependencies::replace_objects(table.relid, &analysis.uses)
+            });
+        }
+        Err(caught) => suspend::suspend_soon(table, Reason::ObjectChanged, &format!("{}.", caught.message)),
+    }
+}
+
+/// A view that the query goes through says something else.
+pub fn view_replaced(table: &StreamTable) {
+    match subxact::look(|| analyse_as_owner(table)) {
+        Ok(_) => rebind_later(table, "a view that its query uses was replaced"),
+        Err(caught) => suspend::suspend_soon(table, Reason::ObjectChanged, &format!("{}.", caught.message)),
+    }
+}
+
 /// Everything that is derived from the query is to be made anew, before the next refresh: that locks sources.
 pub fn rebind_later(table: &StreamTable, why: &str) {
     reinitialize_soon(table, why);
@@ -151,7 +182,7 @@ pub fn analyse_as_owner(table: &StreamTable) -> Result<Analysis> {
 
 /// Marks for computing anew.
 pub fn reinitialize(table: &StreamTable, why: &str) -> Result<()> {
-    if table.status == crate::model::Status::Suspended {
+    if table.status == Status::Suspended {
         return Ok(());
     }
     stream_tables::set_reinitialize(table.relid, why)?;

@@ -10,15 +10,15 @@ use crate::catalog::{sources, stream_tables};
 use crate::drift::account::{Moment, Why};
 use crate::error::{Error, Result};
 use crate::evolve::apply::{self, Known};
+use crate::evolve::cure;
 use crate::evolve::tasks::now_or_later;
 use crate::evolve::touched::{self, Concern};
-use crate::evolve::{cure, suspend};
-use crate::model::{Oid, Reason};
+use crate::model::Oid;
 use crate::pg::cache;
 use crate::pg::event::Command;
 use crate::pg::guc::{SchemaSnapshots, schema_snapshots};
 use crate::pg::lock::without_waiting;
-use crate::pg::relation::view_definition;
+use crate::pg::objects::{self, Object};
 use crate::pg::secctx::as_extension;
 use crate::pg::snapshot::{Side, statement_start, with_one_present, with_side};
 use crate::pg::spi::{self, Mode};
@@ -82,6 +82,8 @@ struct Changes {
     stream_tables: Vec<(TableShape, TableShape)>,
     /// View, and whether its definition is another one: if not, its name or those of its columns.
     views: Vec<(Oid, bool)>,
+    /// Functions, types and the like that are not what they were.
+    redefined: BTreeSet<Object>,
 }
 
 impl Changes {
@@ -96,10 +98,9 @@ impl Changes {
             None => Default::default(),
         };
         let mut after = read_shapes(&all, Side::After)?;
-        for view in &concern.views {
-            let Some(start) = start else { break };
-            let redefined =
-                view_definition(*view, Side::Before(start))? != view_definition(*view, Side::After)?;
+        changes.redefined = redefined(concern, start)?;
+        for view in concern.views.iter().filter(|_| start.is_some()) {
+            let redefined = changes.redefined.contains(&(apply::relation_class(), *view));
             if redefined || renamed(before.get(view), after.get(view)) {
                 changes.views.push((*view, redefined));
             }
@@ -117,6 +118,17 @@ impl Changes {
         }
         Ok(changes)
     }
+}
+
+/// Views and other objects whose digest the command changed.
+fn redefined(concern: &Concern, start: Option<u32>) -> Result<BTreeSet<Object>> {
+    let views = concern.views.iter().map(|view| (apply::relation_class(), *view));
+    let objects: BTreeSet<Object> =
+        concern.objects.iter().map(|(class, object, _)| (*class, *object)).chain(views).collect();
+    let Some(start) = start else { return Ok(objects) };
+    let before = objects::fingerprints_at(&objects, Side::Before(start))?;
+    let after = objects::fingerprints_at(&objects, Side::After)?;
+    Ok(objects.into_iter().filter(|object| before.get(object) != after.get(object)).collect())
 }
 
 /// Is anything of it called differently?
@@ -187,7 +199,14 @@ fn follow(command: &Command, concern: &Concern, changed: &Changes) -> Result<()>
     let candidates = cure::candidates(concern, changed.sources.iter().map(|(_, after)| after.oid))?;
     for (class, object, name) in &concern.objects {
         guarded("a changed function or type was not followed", || {
-            follow_object(command, *class, *object, name)
+            let object = (*class, *object);
+            for table in stream_tables::users_of(object.0, object.1)? {
+                if changed.redefined.contains(&object) {
+                    apply::object_changed(&table, object, name, &format!("changed by {}", command.tag));
+                }
+                apply::reprint_soon(&table);
+            }
+            Ok(())
         });
     }
     if !changed.sources.is_empty() {
@@ -288,12 +307,7 @@ fn follow_view(view: Oid, redefined: bool) -> Result<()> {
             apply::reprint_soon(&table);
             continue;
         }
-        match subxact::look(|| apply::analyse_as_owner(&table)) {
-            Ok(_) => apply::rebind_later(&table, "a view that its query uses was replaced"),
-            Err(caught) => {
-                suspend::suspend_soon(&table, Reason::ObjectChanged, &format!("{}.", caught.message));
-            }
-        }
+        apply::view_replaced(&table);
     }
     Ok(())
 }
@@ -302,26 +316,6 @@ fn follow_view(view: Oid, redefined: bool) -> Result<()> {
 fn follow_stream_table(relid: Oid) -> Result<()> {
     if let Some(table) = stream_tables::find(relid)? {
         apply::rename_soon(&table);
-    }
-    Ok(())
-}
-
-/// A function, operator or type that a query uses.
-fn follow_object(command: &Command, class: Oid, object: Oid, name: &str) -> Result<()> {
-    for table in stream_tables::users_of(class, object)? {
-        if command.tag.contains("FUNCTION") {
-            // The same oid with another body: what it makes of the rows may differ, the rows don't.
-            match subxact::look(|| apply::analyse_as_owner(&table)) {
-                Ok(_) => apply::reinitialize_soon(&table, &format!("function {name} was changed")),
-                Err(caught) => {
-                    suspend::suspend_soon(&table, Reason::ObjectChanged, &format!("{}.", caught.message));
-                }
-            }
-            apply::reprint_soon(&table);
-        } else {
-            let detail = format!("{name}, which its query uses, was changed by {}.", command.tag);
-            suspend::suspend_soon(&table, Reason::Unclassified, &detail);
-        }
     }
     Ok(())
 }

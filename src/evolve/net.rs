@@ -3,12 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::catalog::sources;
 use crate::catalog::stream_tables::{self, StreamTable};
+use crate::catalog::{dependencies, sources};
 use crate::drift::account::{Moment, Why};
 use crate::error::Result;
 use crate::evolve::{apply, suspend};
 use crate::model::{Oid, Reason, Status};
+use crate::pg::concern::kind_and_name;
+use crate::pg::objects::{self, Object};
 use crate::pg::snapshot::Side;
 use crate::pg::spi::Mode;
 use crate::refresh::create_guard;
@@ -53,10 +55,28 @@ pub fn verify(
         stream_tables::set_reinitialize(table.relid, "its guard trigger was missing, disabled or changed")?;
         create_guard(&table.schema, &table.name)?;
     }
+    for (object, exists) in dependencies::changed_objects(table.relid)? {
+        same = false;
+        object_changed(table, object, exists)?;
+    }
     if !same {
         repair(table.relid, wanted)?;
     }
     Ok((shapes, same))
+}
+
+/// A view, function or type that no event told of: what the event would have meant.
+fn object_changed(table: &StreamTable, object: Object, exists: bool) -> Result<()> {
+    let view = || object.0 == apply::relation_class() && kind_and_name(object.1).is_some_and(|k| k.0 == 'v');
+    if !exists {
+        let detail = format!("what its query uses (oid {}) was dropped.", object.1);
+        suspend::suspend(table, Reason::ObjectChanged, &detail)?;
+    } else if view() {
+        apply::view_replaced(table);
+    } else {
+        apply::object_changed(table, object, &objects::identity(object)?, "changed");
+    }
+    Ok(())
 }
 
 /// Makes what capture lacks; the marks that were set make the refresh start from the tables.

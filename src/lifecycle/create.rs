@@ -1,6 +1,7 @@
 //! `create_stream_table()`.
 #![forbid(unsafe_code)]
 
+use crate::catalog::dependencies;
 use crate::catalog::stream_tables::{self, Definition};
 use crate::error::{Error, Result};
 use crate::lifecycle::bind::{bind, require_privileges};
@@ -57,7 +58,25 @@ pub fn create(request: &Request) -> Result<Oid> {
         refreshing(|| refresh(relid, false))?;
     }
     tell_schedule(request);
+    tell_opaque(relid)?;
     Ok(relid)
+}
+
+/// What a function's text reads is not known to PostgreSQL: a change of it is not noticed.
+pub fn tell_opaque(relid: Oid) -> Result<()> {
+    let functions = as_extension(|| dependencies::opaque_functions(relid))?;
+    if let Some(first) = functions.first() {
+        let what = match functions.len() {
+            1 => format!("what function {first} reads and calls is not known"),
+            n => format!("what function {first} and {} more read and call is not known", n - 1),
+        };
+        report::notice(
+            &what,
+            &format!("reason=OPAQUE_FUNCTION: the body is text: {}.", functions.join(", ")),
+            "A change of another function or a table that it names is not noticed. Write the body as RETURN or BEGIN ATOMIC, or call refresh_stream_table() with mode => 'full' after such a change.",
+        );
+    }
+    Ok(())
 }
 
 fn tell_schedule(request: &Request) {

@@ -1,6 +1,7 @@
 //! How a stream table is kept, in words.
 #![forbid(unsafe_code)]
 
+use crate::catalog::dependencies;
 use crate::catalog::stream_tables::StreamTable;
 use crate::dvm::{Func, Op};
 use crate::error::Result;
@@ -15,6 +16,10 @@ pub fn explain(table: &StreamTable, analysis: &Analysis) -> Result<Vec<(String, 
     if let Some(why) = &table.reinitialize {
         rows.push(("next refresh".into(), format!("reinitialize, since {why}")));
     }
+    rows.extend(dependencies::opaque_functions(table.relid)?.into_iter().map(|function| {
+        let why = "its body is text, so a change of what it reads or calls is not noticed";
+        ("opaque function".to_string(), format!("{function}: {why}"))
+    }));
     if let (true, Ok(op)) = (table.differential, &analysis.plan) {
         steps(op, &mut rows)?;
         rows.push(("apply".into(), application(op)));

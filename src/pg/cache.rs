@@ -58,11 +58,16 @@ pub fn register() {
     // SAFETY: the callbacks are functions of this library, which is never unloaded.
     unsafe {
         pg_sys::CacheRegisterRelcacheCallback(Some(on_relcache), pg_sys::Datum::null());
-        // Names and rights that come from elsewhere than a relation's own catalog rows.
+        // Names, rights and meanings that come from elsewhere than a relation's own catalog rows.
         for kind in [
             pg_sys::SysCacheIdentifier::NAMESPACEOID,
             pg_sys::SysCacheIdentifier::TYPEOID,
             pg_sys::SysCacheIdentifier::AUTHOID,
+            pg_sys::SysCacheIdentifier::PROCOID,
+            pg_sys::SysCacheIdentifier::AGGFNOID,
+            pg_sys::SysCacheIdentifier::OPEROID,
+            pg_sys::SysCacheIdentifier::COLLOID,
+            pg_sys::SysCacheIdentifier::ENUMOID,
         ] {
             pg_sys::CacheRegisterSyscacheCallback(kind as i32, Some(on_syscache), pg_sys::Datum::null());
         }
@@ -151,7 +156,7 @@ unsafe extern "C-unwind" fn on_subxact_end(
     }
 }
 
-/// Changes whenever any relation, schema, type or role changes: while it stays, so does all that was read of them.
+/// Changes whenever any relation, schema, type, function, operator, collation or role changes: while it stays, so does all that was read of them.
 pub fn generation() -> u64 {
     GENERATION.get()
 }

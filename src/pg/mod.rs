@@ -22,6 +22,7 @@ pub mod inheritance;
 pub mod launcher;
 pub mod lock;
 pub mod names;
+pub mod objects;
 pub mod own_rows;
 pub mod plans;
 pub mod query;

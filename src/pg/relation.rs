@@ -10,8 +10,7 @@ use crate::error::{Error, Result};
 use crate::model::Oid;
 use crate::pg::catalog_scan::{Scan, any_row, array_elements, attribute, fixed_part, row_by_oid};
 use crate::pg::columns::{self, Names, name};
-use crate::pg::snapshot::{Side, with_side};
-use crate::snapshot::hash::{definition, without_locations};
+use crate::snapshot::hash::definition;
 use crate::snapshot::shape::{ConstraintShape, IndexShape, SHAPE_VERSION, TableShape, Text};
 
 /// Catalogs and indexes that pgrx has no names for; their numbers never change.
@@ -78,31 +77,6 @@ pub fn read(relation: Oid, names: &mut Names) -> Result<Option<Relation>> {
                 || any_row(POLICIES, POLICIES_BY_RELATION, c"polrelid", relation)
         };
     Ok(Some(Relation { shape, has_expressions, has_surroundings }))
-}
-
-/// pg_rewrite and its index that begins with ev_class.
-const RULES: pg_sys::Oid = oid(2618);
-const RULES_BY_RELATION: u32 = 2693;
-
-/// The stored query of a view as `side` shows it, without the places in its statement; none if there is no such view.
-pub fn view_definition(view: Oid, side: Side) -> Result<Option<String>> {
-    with_side(side, || {
-        // SAFETY: the index begins with ev_class; a row is used before the next one is asked for; ev_action is a node tree.
-        let tree = unsafe {
-            let number = |name: &CStr| pg_sys::get_attnum(RULES, name.as_ptr());
-            let scan = Scan::begin(RULES, RULES_BY_RELATION, number(c"ev_class"), view.into());
-            let mut tree = None;
-            while let Some(tuple) = scan.next() {
-                let get = |name: &CStr| attribute(tuple, scan.description(), number(name));
-                if get(c"ev_type").is_some_and(|kind| kind.value() as u8 == b'1') {
-                    tree = nodes(get(c"ev_action"));
-                }
-            }
-            scan.end();
-            tree
-        };
-        Ok(tree.as_deref().map(without_locations))
-    })
 }
 
 /// A missing one is an error, not a table without an owner.

@@ -73,10 +73,13 @@ fn run_one(relid: Oid, full: bool, limited: bool) -> Result<Outcome> {
                 if known.is_some() || dependencies::source_columns(relid)? == *sources {
                     let table = load(relid)?;
                     let how = How { full, limited, started };
-                    return foreign::with_context(
+                    let refreshed = foreign::with_context(
                         &format!("refresh of stream table {}", table.quoted()),
                         || refresh_locked(table, how, &sources, known.map(|k| k.shapes)),
-                    );
+                    )?;
+                    if let Some(outcome) = refreshed {
+                        return Ok(outcome);
+                    }
                 }
             }
             Err(Error::Internal("the definition changes faster than it can be refreshed".into()))
@@ -103,12 +106,13 @@ struct How {
     started: Instant,
 }
 
+/// None: what was done first has given it other sources. They are to be locked.
 fn refresh_locked(
     mut before: StreamTable,
     how: How,
     sources: &Rc<Columns>,
     known: Option<Rc<BTreeMap<Oid, TableShape>>>,
-) -> Result<Outcome> {
+) -> Result<Option<Outcome>> {
     let relid = before.relid;
     if before.has_tasks {
         let active = before.status != Status::Suspended;
@@ -116,7 +120,10 @@ fn refresh_locked(
         before = load(relid)?;
         if active && before.status == Status::Suspended {
             // An error would take the suspension back with it.
-            return Ok(Outcome::quiet(Action::Suspended));
+            return Ok(Some(Outcome::quiet(Action::Suspended)));
+        }
+        if before.status != Status::Suspended && dependencies::source_columns(relid)? != **sources {
+            return Ok(None);
         }
     }
     if before.status == Status::Suspended {
@@ -141,6 +148,10 @@ fn refresh_locked(
                 if judged.has_tasks {
                     evolve::tasks::run_for(relid)?;
                     judged = load(relid)?;
+                    if judged.status != Status::Suspended && dependencies::source_columns(relid)? != **sources
+                    {
+                        return Ok(None);
+                    }
                 }
                 (shapes, judged)
             }
@@ -153,7 +164,7 @@ fn refresh_locked(
     // Twice at most: the second time with contents to be computed anew.
     loop {
         if table.status == Status::Suspended {
-            return Ok(Outcome::quiet(Action::Suspended));
+            return Ok(Some(Outcome::quiet(Action::Suspended)));
         }
         if table.differential && (forced.is_some() || computes_anew(&table, how.full)) {
             // What is trimmed of a buffer while contents are computed would be missing after it: nobody may, from
@@ -169,7 +180,7 @@ fn refresh_locked(
                     trim(sources)?;
                     upkeep::after_refresh(relid, sources.keys().copied())?;
                 }
-                return Ok(outcome);
+                return Ok(Some(outcome));
             }
             Ran::Anew(why) if forced.is_none() => forced = Some(why),
             Ran::Anew(why) => {

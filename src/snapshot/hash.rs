@@ -35,12 +35,18 @@ pub fn definition(parts: &[Option<String>]) -> String {
 
 /// A stored expression in PostgreSQL's node text, without `:location` and the like.
 pub fn without_locations(nodes: &str) -> String {
-    const MARK: &str = " :location ";
+    // A space in a value is written with a backslash before it, so these are field names.
+    const MARKS: [&str; 3] = [" :location ", " :stmt_location ", " :stmt_len "];
     let mut shown = String::with_capacity(nodes.len());
     let mut rest = nodes;
-    while let Some(at) = rest.find(MARK) {
+    while let Some(at) = rest.find(" :") {
+        let Some(mark) = MARKS.iter().find(|mark| rest[at..].starts_with(**mark)) else {
+            shown.push_str(&rest[..at + 2]);
+            rest = &rest[at + 2..];
+            continue;
+        };
         shown.push_str(&rest[..at]);
-        rest = rest[at + MARK.len()..].trim_start_matches(|c: char| c == '-' || c.is_ascii_digit());
+        rest = rest[at + mark.len()..].trim_start_matches(|c: char| c == '-' || c.is_ascii_digit());
     }
     shown + rest
 }

@@ -15,6 +15,10 @@ use crate::pg::compat;
 
 /// Objects made by initdb need no watching: they change only with the server.
 const FIRST_NORMAL_OID: Oid = 16384;
+/// Collations whose order is the database's or the bytes'; their numbers never change.
+const DEFAULT_COLLATION: Oid = 100;
+const C_COLLATION: Oid = 950;
+const POSIX_COLLATION: Oid = 951;
 
 #[derive(Default)]
 struct Collector {
@@ -60,6 +64,9 @@ impl Collector {
             for cte in PgList::<pg_sys::CommonTableExpr>::from_pg((*q).cteList).iter_ptr() {
                 self.query((*cte).ctequery.cast());
             }
+            for clauses in [(*q).groupClause, (*q).sortClause, (*q).distinctClause] {
+                self.operators_of(clauses);
+            }
             let grouped = sort_group_refs((*q).groupClause);
             let ordered = sort_group_refs((*q).sortClause);
             let distinct = sort_group_refs((*q).distinctClause);
@@ -82,8 +89,42 @@ impl Collector {
             self.walk((*q).havingQual, Role::Filter);
             self.walk((*q).limitCount, Role::Filter);
             self.walk((*q).limitOffset, Role::Filter);
+            self.walk((*q).setOperations, Role::Output);
             self.walk((*q).windowClause.cast(), Role::Window);
             self.stack.pop();
+        }
+    }
+
+    /// How values are grouped and sorted.
+    unsafe fn operators_of(&mut self, clauses: *mut pg_sys::List) {
+        // SAFETY: a list of SortGroupClause.
+        unsafe {
+            for clause in PgList::<pg_sys::SortGroupClause>::from_pg(clauses).iter_ptr() {
+                self.operator((*clause).eqop);
+                self.operator((*clause).sortop);
+            }
+        }
+    }
+
+    fn operator(&mut self, operator: pg_sys::Oid) {
+        self.object(pg_sys::OperatorRelationId, operator);
+        if operator.to_u32() >= FIRST_NORMAL_OID {
+            // SAFETY: a syscache look-up by oid.
+            self.object(pg_sys::ProcedureRelationId, unsafe { pg_sys::get_opcode(operator) });
+        }
+    }
+
+    /// The type and the collation of an expression; collations of initdb's that a library sorts by are watched too.
+    unsafe fn value(&mut self, node: *mut pg_sys::Node) {
+        // SAFETY: an expression.
+        unsafe {
+            self.object(pg_sys::TypeRelationId, pg_sys::exprType(node));
+            for collation in [pg_sys::exprCollation(node), pg_sys::exprInputCollation(node)] {
+                if ![0, DEFAULT_COLLATION, C_COLLATION, POSIX_COLLATION].contains(&collation.to_u32()) {
+                    let class = pg_sys::CollationRelationId.to_u32();
+                    self.add(UseKind::Object, class, collation.to_u32(), 0, None);
+                }
+            }
         }
     }
 
@@ -200,11 +241,10 @@ unsafe extern "C-unwind" fn visit(node: *mut pg_sys::Node, context: *mut std::ff
     unsafe {
         let collector = &mut *context.cast::<Collector>();
         let procs = pg_sys::ProcedureRelationId;
-        let types = pg_sys::TypeRelationId;
         match (*node).type_ {
             pg_sys::NodeTag::T_Var => {
                 let var = node.cast::<pg_sys::Var>();
-                collector.object(types, (*var).vartype);
+                collector.value(node);
                 collector.var(var);
                 return false;
             }
@@ -213,35 +253,53 @@ unsafe extern "C-unwind" fn visit(node: *mut pg_sys::Node, context: *mut std::ff
                 return false;
             }
             pg_sys::NodeTag::T_FuncExpr => {
-                let e = node.cast::<pg_sys::FuncExpr>();
-                collector.object(procs, (*e).funcid);
-                collector.object(types, (*e).funcresulttype);
+                collector.object(procs, (*node.cast::<pg_sys::FuncExpr>()).funcid);
+                collector.value(node);
             }
             pg_sys::NodeTag::T_OpExpr | pg_sys::NodeTag::T_DistinctExpr | pg_sys::NodeTag::T_NullIfExpr => {
-                let e = node.cast::<pg_sys::OpExpr>();
-                collector.object(pg_sys::OperatorRelationId, (*e).opno);
-                collector.object(procs, pg_sys::get_opcode((*e).opno));
+                collector.operator((*node.cast::<pg_sys::OpExpr>()).opno);
+                collector.value(node);
             }
             pg_sys::NodeTag::T_ScalarArrayOpExpr => {
-                let e = node.cast::<pg_sys::ScalarArrayOpExpr>();
-                collector.object(pg_sys::OperatorRelationId, (*e).opno);
-                collector.object(procs, pg_sys::get_opcode((*e).opno));
+                collector.operator((*node.cast::<pg_sys::ScalarArrayOpExpr>()).opno);
+            }
+            pg_sys::NodeTag::T_RowCompareExpr => {
+                let operators = (*node.cast::<pg_sys::RowCompareExpr>()).opnos;
+                for operator in PgList::<pg_sys::Oid>::from_pg(operators).iter_oid() {
+                    collector.operator(operator);
+                }
             }
             pg_sys::NodeTag::T_Aggref => {
-                collector.object(procs, (*node.cast::<pg_sys::Aggref>()).aggfnoid);
+                let e = node.cast::<pg_sys::Aggref>();
+                collector.object(procs, (*e).aggfnoid);
+                collector.operators_of((*e).aggorder);
+                collector.operators_of((*e).aggdistinct);
+                collector.value(node);
             }
             pg_sys::NodeTag::T_WindowFunc => {
                 collector.object(procs, (*node.cast::<pg_sys::WindowFunc>()).winfnoid);
+                collector.value(node);
             }
-            pg_sys::NodeTag::T_Const => {
-                collector.object(types, (*node.cast::<pg_sys::Const>()).consttype);
+            pg_sys::NodeTag::T_WindowClause => {
+                let e = node.cast::<pg_sys::WindowClause>();
+                collector.operators_of((*e).partitionClause);
+                collector.operators_of((*e).orderClause);
             }
-            pg_sys::NodeTag::T_CoerceToDomain
+            pg_sys::NodeTag::T_SetOperationStmt => {
+                collector.operators_of((*node.cast::<pg_sys::SetOperationStmt>()).groupClauses);
+            }
+            pg_sys::NodeTag::T_Const
+            | pg_sys::NodeTag::T_CoerceToDomain
             | pg_sys::NodeTag::T_CoerceViaIO
             | pg_sys::NodeTag::T_RelabelType
-            | pg_sys::NodeTag::T_ArrayExpr => {
-                collector.object(types, pg_sys::exprType(node));
-            }
+            | pg_sys::NodeTag::T_ArrayCoerceExpr
+            | pg_sys::NodeTag::T_ConvertRowtypeExpr
+            | pg_sys::NodeTag::T_CollateExpr
+            | pg_sys::NodeTag::T_ArrayExpr
+            | pg_sys::NodeTag::T_RowExpr
+            | pg_sys::NodeTag::T_FieldSelect
+            | pg_sys::NodeTag::T_SubscriptingRef
+            | pg_sys::NodeTag::T_MinMaxExpr => collector.value(node),
             _ => {}
         }
         pg_sys::expression_tree_walker(node, Some(visit), context)
