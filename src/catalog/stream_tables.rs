@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::model::{Oid, RefreshMode, Status};
 use crate::pg::own_rows;
 use crate::pg::query::{Analysis, Parsed};
+use crate::pg::snapshot;
 use crate::pg::spi::{self, Arg, Mode, Row};
 use crate::sqltext;
 use crate::sqltext::rows::Assignment;
@@ -43,6 +44,18 @@ impl StreamTable {
     pub fn frontier(&self) -> Result<Option<Frontier>> {
         let parse = |snapshot: &String| Frontier::parse(snapshot, &self.own_xid, self.epoch);
         self.frontier.as_ref().map(parse).transpose()
+    }
+
+    /// Would contents that were computed by the other row be right for this one? Names alone may differ.
+    pub fn computes_as(&self, other: &StreamTable) -> bool {
+        self.reinitialize.is_none()
+            && self.status == other.status
+            && self.owner == other.owner
+            && self.mode == other.mode
+            && self.differential == other.differential
+            && self.columns == other.columns
+            && self.tree == other.tree
+            && self.frontier == other.frontier
     }
 
     /// `"schema"."name"`.
@@ -167,15 +180,48 @@ pub fn insert(
     )
 }
 
-/// Changes columns of the row of `$1`.
+/// Changes columns of the row of `$1`, which this transaction has claimed or changed: nobody else can, until it ends.
 fn set(values: &[Assignment], args: &[Arg]) -> Result<()> {
     catalog::update(&STREAM_TABLES, values, "t.relid = $1", args, Mode::Fresh)
 }
 
-/// Every change of definition makes a new one.
+/// Changes columns of the row `$1` as it was read: of version `$2`. False: it is another one by now, and what was made of
+/// it does not hold.
+fn set_as_read(values: &[Assignment], args: &[Arg], mode: Mode) -> Result<bool> {
+    let sql = STREAM_TABLES.update(values, "t.relid = $1 AND t.version = $2")?;
+    Ok(own_rows::put(&STREAM_TABLES, &sql, args, mode)? > 0)
+}
+
+/// Every change of a definition or of its state makes a new one, except what a refresh itself says of its end.
 const NEW_VERSION: Assignment = ("version", "t.version + 1");
 
-/// Replaces query and plan; contents have to be computed anew before they are right.
+/// Makes the row, as it was read, this transaction's own until it ends: others who want to change it leave tasks. None: it is
+/// another one by now.
+pub fn claim(table: &StreamTable) -> Result<Option<StreamTable>> {
+    let args = [Arg::Oid(table.relid), Arg::Int(table.version)];
+    let claimed = set_as_read(&[NEW_VERSION], &args, Mode::Fresh)?;
+    Ok(claimed.then(|| StreamTable { version: table.version + 1, ..table.clone() }))
+}
+
+/// The present row of a stream table, claimed.
+pub fn claim_present(relid: Oid) -> Result<StreamTable> {
+    // As often as `own_rows` looks again.
+    for _ in 0..10 {
+        let table =
+            find(relid)?.ok_or_else(|| Error::NotAStreamTable { name: format!("relation {relid}") })?;
+        if let Some(claimed) = claim(&table)? {
+            return Ok(claimed);
+        }
+    }
+    Err(Error::ConcurrentChange { what: "pgtrickle.pgt_stream_tables".into() })
+}
+
+/// The error of a row that is not any more what was read.
+fn changed(table: &StreamTable) -> Error {
+    Error::ConcurrentChange { what: format!("the definition of {}", table.display()) }
+}
+
+/// Replaces query and plan; contents have to be computed anew before they are right. The row is claimed.
 pub fn set_query(relid: Oid, definition: &Definition) -> Result<()> {
     set(
         &[
@@ -202,15 +248,32 @@ pub fn set_query(relid: Oid, definition: &Definition) -> Result<()> {
 }
 
 /// Names changed: the query is printed again. True: it was another one.
-pub fn set_text(relid: Oid, schema: &str, name: &str, query: &str) -> Result<bool> {
-    let values = [("table_schema", "$2"), ("table_name", "$3"), ("query", "$4"), NEW_VERSION];
-    let other = "t.relid = $1 AND (t.table_schema, t.table_name, t.query) IS DISTINCT FROM ($2, $3, $4)";
-    let args = [Arg::Oid(relid), Arg::Text(schema), Arg::Text(name), Arg::Text(query)];
-    let changed = own_rows::put(&STREAM_TABLES, &STREAM_TABLES.update(&values, other)?, &args, Mode::Fresh)?;
-    Ok(changed > 0)
+pub fn set_text(table: &StreamTable, query: &str) -> Result<bool> {
+    let values = [("table_schema", "$3"), ("table_name", "$4"), ("query", "$5"), NEW_VERSION];
+    let other = "t.relid = $1 AND t.version = $2 \
+        AND (t.table_schema, t.table_name, t.query) IS DISTINCT FROM ($3, $4, $5)";
+    let args = [
+        Arg::Oid(table.relid),
+        Arg::Int(table.version),
+        Arg::Text(&table.schema),
+        Arg::Text(&table.name),
+        Arg::Text(query),
+    ];
+    put_if_other(table, &STREAM_TABLES.update(&values, other)?, &args)
 }
 
-/// Schedule (NULL: by hand) and mode.
+/// Writes a row that is still as it was read, where it is to be another one. False: it need not be.
+fn put_if_other(table: &StreamTable, sql: &str, args: &[Arg]) -> Result<bool> {
+    if own_rows::put(&STREAM_TABLES, sql, args, Mode::Fresh)? > 0 {
+        return Ok(true);
+    }
+    match find(table.relid)? {
+        Some(now) if now.version != table.version => Err(changed(table)),
+        _ => Ok(false),
+    }
+}
+
+/// Schedule (NULL: by hand) and mode. The row is claimed.
 pub fn set_options(relid: Oid, schedule: Option<&str>, mode: RefreshMode) -> Result<()> {
     set(
         &[("schedule", "$2"), ("refresh_mode", "$3"), NEW_VERSION],
@@ -218,30 +281,32 @@ pub fn set_options(relid: Oid, schedule: Option<&str>, mode: RefreshMode) -> Res
     )
 }
 
-/// The next refresh computes everything anew.
+/// The next refresh computes everything anew; one that is running now finds another version at its end.
 pub fn set_reinitialize(relid: Oid, why: &str) -> Result<()> {
-    catalog::update(
-        &STREAM_TABLES,
-        &[("reinitialize", "$2"), NEW_VERSION],
-        "t.relid = $1 AND t.status <> 'uninitialized'",
-        &[Arg::Oid(relid), Arg::Text(why)],
-        Mode::Fresh,
-    )
+    set(&[("reinitialize", "$2"), NEW_VERSION], &[Arg::Oid(relid), Arg::Text(why)])
 }
 
-/// Suspends; contents are computed anew when it resumes, so buffers need not wait for it.
-pub fn set_suspended(relid: Oid, reason: &str, detail: &str, hint: &str) -> Result<()> {
-    set(
+/// Suspends; contents are computed anew when it resumes, so buffers need not wait for it. False: the row is another one by
+/// now.
+pub fn set_suspended(table: &StreamTable, reason: &str, detail: &str, hint: &str) -> Result<bool> {
+    set_as_read(
         &[
             ("status", "'suspended'"),
-            ("reason", "$2"),
-            ("detail", "$3"),
-            ("hint", "$4"),
+            ("reason", "$3"),
+            ("detail", "$4"),
+            ("hint", "$5"),
             ("reinitialize", "'it was suspended'"),
             ("frontier", "NULL"),
             NEW_VERSION,
         ],
-        &[Arg::Oid(relid), Arg::Text(reason), Arg::Text(detail), Arg::Text(hint)],
+        &[
+            Arg::Oid(table.relid),
+            Arg::Int(table.version),
+            Arg::Text(reason),
+            Arg::Text(detail),
+            Arg::Text(hint),
+        ],
+        Mode::Fresh,
     )
 }
 
@@ -251,55 +316,56 @@ pub fn add_detail(relid: Oid, sentence: &str) -> Result<()> {
 }
 
 /// The next call to type, with present names.
-pub fn set_hint(relid: Oid, hint: &str) -> Result<()> {
-    catalog::update(
-        &STREAM_TABLES,
-        &[("hint", "$2")],
-        "t.relid = $1 AND t.hint IS DISTINCT FROM $2",
-        &[Arg::Oid(relid), Arg::Text(hint)],
-        Mode::Fresh,
-    )
+pub fn set_hint(table: &StreamTable, hint: &str) -> Result<()> {
+    let sql = STREAM_TABLES
+        .update(&[("hint", "$3")], "t.relid = $1 AND t.version = $2 AND t.hint IS DISTINCT FROM $3")?;
+    let args = [Arg::Oid(table.relid), Arg::Int(table.version), Arg::Text(hint)];
+    put_if_other(table, &sql, &args).map(|_| ())
 }
 
 /// Ends a suspension.
-pub fn set_resumed(relid: Oid) -> Result<()> {
-    set(
+pub fn set_resumed(table: &StreamTable) -> Result<()> {
+    let values = [
+        ("status", "CASE WHEN t.last_refresh IS NULL THEN 'uninitialized' ELSE 'active' END"),
+        ("reason", "NULL"),
+        ("detail", "NULL"),
+        ("hint", "NULL"),
+        NEW_VERSION,
+    ];
+    let args = [Arg::Oid(table.relid), Arg::Int(table.version)];
+    if set_as_read(&values, &args, Mode::Fresh)? { Ok(()) } else { Err(changed(table)) }
+}
+
+/// Contents are right as of `frontier`, own rows up to (`own_xid`, `epoch`) included. False: what they were computed by has
+/// changed meanwhile.
+pub fn set_frontier(table: &StreamTable, frontier: &str, own_xid: &str, epoch: i32) -> Result<bool> {
+    set_as_read(
         &[
-            ("status", "CASE WHEN t.last_refresh IS NULL THEN 'uninitialized' ELSE 'active' END"),
-            ("reason", "NULL"),
-            ("detail", "NULL"),
-            ("hint", "NULL"),
-            NEW_VERSION,
+            ("frontier", "$3"),
+            ("own_xid", "$4"),
+            ("epoch", "$5"),
+            ("status", "'active'"),
+            ("reinitialize", "NULL"),
+            ("last_refresh", "pg_catalog.clock_timestamp()"),
         ],
-        &[Arg::Oid(relid)],
+        &[
+            Arg::Oid(table.relid),
+            Arg::Int(table.version),
+            Arg::Text(frontier),
+            Arg::Text(own_xid),
+            Arg::Int(epoch.into()),
+        ],
+        Mode::InSnapshot,
     )
 }
 
-/// Contents are right as of `frontier`, own rows up to (`own_xid`, `epoch`) included.
-pub fn set_frontier(relid: Oid, frontier: &str, own_xid: &str, epoch: i32) -> Result<()> {
-    let written = own_rows::put(
-        &STREAM_TABLES,
-        &STREAM_TABLES.update(
-            &[
-                ("frontier", "$2"),
-                ("own_xid", "$3"),
-                ("epoch", "$4"),
-                ("status", "'active'"),
-                ("reinitialize", "NULL"),
-                ("last_refresh", "pg_catalog.clock_timestamp()"),
-            ],
-            "t.relid = $1 AND t.status <> 'suspended'",
-        )?,
-        &[Arg::Oid(relid), Arg::Text(frontier), Arg::Text(own_xid), Arg::Int(epoch.into())],
-        Mode::InSnapshot,
-    )?;
-    if written == 1 {
-        return Ok(());
+/// Was the row last written by this transaction itself?
+pub fn is_own_write(relid: Oid) -> Result<bool> {
+    let sql = "SELECT xmin::text FROM pgtrickle.pgt_stream_tables WHERE relid = $1";
+    match spi::run(sql, &[Arg::Oid(relid)], Mode::Fresh)?.first() {
+        Some(mut row) => Ok(snapshot::is_current(row.parse(0)?)),
+        None => Ok(false),
     }
-    Err(Error::ProtectedObject {
-        what: "a function or trigger that ran in the refresh suspended the stream table".into(),
-        hint: "Change what its query reads outside of its refreshes.".into(),
-    })
 }
 
 /// Removes the row and its dependencies.

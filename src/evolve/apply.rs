@@ -10,7 +10,7 @@ use crate::catalog::{dependencies, sources};
 use crate::cdc;
 use crate::drift::account::{Moment, Why};
 use crate::drift::{Usage, diff_retyped, judge, mark_created};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::evolve::suspend;
 use crate::evolve::tasks::{self, now_or_later};
 use crate::lifecycle::bind::require_privileges;
@@ -102,10 +102,12 @@ pub fn reprint_soon(table: &StreamTable) {
 /// The stream table itself has another name, schema or owner: followed now if that needs no waiting, or later.
 pub fn rename_soon(table: &StreamTable) {
     now_or_later(&task_of(table, TaskKind::Reprint, None), || {
-        if stream_tables::set_text(table.relid, &table.schema, &table.name, &table.query)? {
+        let mut table = table.clone();
+        if stream_tables::set_text(&table, &table.query)? {
+            table.version += 1;
             cache::definitions_changed()?;
         }
-        suspend::refresh_hint(table)
+        suspend::refresh_hint(&table)
     });
 }
 
@@ -132,6 +134,8 @@ pub fn object_changed(table: &StreamTable, object: Object, name: &str, how: &str
                 dependencies::replace_objects(table.relid, &analysis.uses)
             });
         }
+        // What can't be looked at now without waiting is looked at before the next refresh.
+        Err(caught) if tasks::is_contention(&caught) => rebind_later(table, &format!("{name} was changed")),
         Err(caught) => suspend::suspend_soon(table, Reason::ObjectChanged, &format!("{}.", caught.message)),
     }
 }
@@ -140,6 +144,9 @@ pub fn object_changed(table: &StreamTable, object: Object, name: &str, how: &str
 pub fn view_replaced(table: &StreamTable) {
     match subxact::look(|| analyse_as_owner(table)) {
         Ok(_) => rebind_later(table, "a view that its query uses was replaced"),
+        Err(caught) if tasks::is_contention(&caught) => {
+            rebind_later(table, "a view that its query uses was replaced");
+        }
         Err(caught) => suspend::suspend_soon(table, Reason::ObjectChanged, &format!("{}.", caught.message)),
     }
 }
@@ -164,11 +171,19 @@ pub fn reprint(table: &StreamTable) -> Result<()> {
         as_user(table.owner, Restriction::UserCode, || parse(&text))?;
         Ok(text)
     });
-    let query = printed.unwrap_or_else(|_| table.query.clone());
-    if stream_tables::set_text(table.relid, &table.schema, &table.name, &query)? {
+    let query = match printed {
+        Ok(query) => query,
+        // It can't be told now; the old text need not be what still holds.
+        Err(caught) if tasks::is_contention(&caught) => {
+            return Err(Error::LockNotAvailable { what: table.display() });
+        }
+        Err(_) => table.query.clone(),
+    };
+    let mut table = table.clone();
+    if stream_tables::set_text(&table, &query)? {
+        table.version += 1;
         cache::definitions_changed()?;
     }
-    let mut table = table.clone();
     table.query = query;
     suspend::refresh_hint(&table)
 }

@@ -5,6 +5,7 @@ use crate::catalog::stream_tables::{self, StreamTable};
 use crate::error::{Error, Result};
 use crate::evolve::apply::resume_later;
 use crate::evolve::relation_class;
+use crate::evolve::tasks::is_contention;
 use crate::evolve::touched::Concern;
 use crate::lifecycle::bind;
 use crate::model::{Oid, Reason, Status};
@@ -88,6 +89,8 @@ pub fn attempt(candidates: &[StreamTable]) {
     for table in candidates {
         match subxact::look(|| as_user(table.owner, Restriction::UserCode, || parse(&table.query))) {
             Ok(_) => resume_later(table),
+            // It can't be told without waiting.
+            Err(caught) if is_contention(&caught) => resume_later(table),
             Err(caught) => report::debug(&format!(
                 "stream table {} stays suspended: {}",
                 table.display(),

@@ -47,7 +47,6 @@ pub fn alter_query(table: &StreamTable, query: &str) -> Result<Outcome> {
     })?;
     check_names(&parsed)?;
     refuse_row_types(&parsed, &analysis)?;
-    bind::require_privileges(table.mode, &analysis, owner)?;
     run_as_caller(|| {
         as_extension(|| {
             bind::refuse_cycle(table.relid, &table.display(), &analysis)?;
@@ -77,6 +76,13 @@ fn replace(table: &StreamTable, parsed: &Parsed, analysis: &Analysis) -> Result<
         lock_relation(*source, LockMode::AccessShare);
     }
     lock_ours(Ours::StreamTable(table.relid), true)?;
+    let read = table;
+    let table = &stream_tables::claim_present(read.relid)?;
+    if table.owner != read.owner {
+        // Whoever asks may not be the one who may, and the query was analysed with another one's rights.
+        return Err(Error::ConcurrentChange { what: format!("the owner of {}", table.display()) });
+    }
+    bind::require_privileges(table.mode, analysis, table.owner)?;
     let have = columns(table.relid)?;
     let steps = column_steps(&have, &parsed.columns)?;
     let reshaped = !steps.is_empty() || !out_of_order(&have, &parsed.columns).is_empty();
@@ -102,7 +108,7 @@ fn replace(table: &StreamTable, parsed: &Parsed, analysis: &Analysis) -> Result<
         })
         .collect::<Result<Vec<_>>>()?;
     if table.status == Status::Suspended {
-        stream_tables::set_resumed(table.relid)?;
+        stream_tables::set_resumed(table)?;
     }
     bind::bind(table.relid, parsed, analysis, &positions, table.mode)?;
     if table.status == Status::Suspended {

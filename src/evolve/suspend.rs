@@ -7,7 +7,7 @@ use crate::catalog::stream_tables::{self, StreamTable};
 use crate::catalog::tasks::{self, Task, TaskKind};
 use crate::error::{Error, Result};
 use crate::evolve::apply::relation_class;
-use crate::evolve::tasks::now_or_later;
+use crate::evolve::tasks::{is_contention, now_or_later};
 use crate::model::{Oid, Reason, Status};
 use crate::monitor::alert;
 use crate::pg::query::{parse, print_tree, without_changed_columns};
@@ -20,15 +20,26 @@ use crate::sqltext;
 /// Suspends `table` and everything above it. Idempotent: what is suspended keeps its first reason, except that a
 /// suspension from below gives way to one of its own.
 pub fn suspend(table: &StreamTable, reason: Reason, detail: &str) -> Result<()> {
+    if try_suspend(table, reason, detail)? {
+        return Ok(());
+    }
+    // Somebody has changed it meanwhile: as it is now, and so that nobody can change it again.
+    try_suspend(&stream_tables::claim_present(table.relid)?, reason, detail).map(|_| ())
+}
+
+/// False: the row is not any more what was read, and nothing has been done.
+fn try_suspend(table: &StreamTable, reason: Reason, detail: &str) -> Result<bool> {
     let own_reason = table.reason.as_deref() != Some(Reason::UpstreamSuspended.word());
     if table.status == Status::Suspended && (own_reason || reason == Reason::UpstreamSuspended) {
-        return refresh_hint(table);
+        return refresh_hint(table).map(|()| true);
     }
     let hint = hint(table, reason)?;
     let word = reason.word();
     let by_hand = reason == Reason::Manual;
     let shown = if by_hand { detail.to_string() } else { format!("SCHEMA_INCOMPATIBLE: {detail}") };
-    stream_tables::set_suspended(table.relid, word, &shown, &hint)?;
+    if !stream_tables::set_suspended(table, word, &shown, &hint)? {
+        return Ok(false);
+    }
     let reason_in_history = if by_hand { word } else { "SCHEMA_INCOMPATIBLE" };
     let told = format!("{word}: {detail}");
     history::event(
@@ -59,7 +70,7 @@ pub fn suspend(table: &StreamTable, reason: Reason, detail: &str) -> Result<()> 
         let detail = format!("stream table {} below it is suspended.", table.display());
         suspend(&above, Reason::UpstreamSuspended, &detail)?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Buffers that nobody reads any more are left to be dropped: writers of other sources have nothing to do with this command.
@@ -141,7 +152,7 @@ fn misses_columns(relid: Oid) -> Result<bool> {
 pub fn refresh_hint(table: &StreamTable) -> Result<()> {
     let reason = table.reason.as_deref().and_then(Reason::from_word);
     match reason.filter(|_| table.status == Status::Suspended) {
-        Some(reason) => stream_tables::set_hint(table.relid, &hint(table, reason)?),
+        Some(reason) => stream_tables::set_hint(table, &hint(table, reason)?),
         None => Ok(()),
     }
 }
@@ -177,7 +188,7 @@ pub fn resume(table: &StreamTable) -> Result<()> {
 /// caller's (sub)transaction ends with it.
 pub fn resolve_and_resume(table: &StreamTable) -> Result<()> {
     // First, since capture is made for stream tables that are not suspended.
-    stream_tables::set_resumed(table.relid)?;
+    stream_tables::set_resumed(table)?;
     super::cure::rebind(table)?;
     let detail = "contents are computed anew at the next refresh.";
     history::event(
@@ -200,9 +211,13 @@ pub fn resume_above(relid: Oid) -> Result<()> {
     for above in stream_tables::users_of(relation_class(), relid)? {
         let waiting = above.reason.as_deref() == Some(Reason::UpstreamSuspended.word());
         if above.status == Status::Suspended && waiting && below_active(above.relid)? {
-            let outcome = subxact::run(|| resolve_and_resume(&above));
-            if let Err(caught) = outcome {
-                report::degraded(&format!("stream table {} stays suspended", above.display()), &caught);
+            match subxact::run(|| resolve_and_resume(&above)) {
+                Ok(()) => {}
+                // Somebody is at it: it is looked at again when he is done.
+                Err(caught) if is_contention(&caught) => super::apply::resume_later(&above),
+                Err(caught) => {
+                    report::degraded(&format!("stream table {} stays suspended", above.display()), &caught);
+                }
             }
         }
     }

@@ -219,7 +219,8 @@ fn rebind(table: &StreamTable, why: &str) -> Result<()> {
     if table.status == Status::Suspended {
         return Ok(());
     }
-    match subxact::run(|| cure::derive(table)) {
+    let outcome = subxact::run(|| cure::derive(&stream_tables::claim_present(table.relid)?));
+    match outcome {
         Ok(()) => Ok(()),
         Err(caught) if is_contention(&caught) => Err(Error::LockNotAvailable { what: table.display() }),
         Err(caught) => suspend::suspend(table, Reason::ObjectChanged, &format!("{why}: {}.", caught.message)),

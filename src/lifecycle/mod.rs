@@ -19,19 +19,16 @@ use crate::pg::cache;
 use crate::pg::lock::{Ours, lock_ours};
 use crate::pg::secctx::{PINNED, Restriction, as_extension, as_user, with_settings};
 
-/// Runs `f` on the present row of a stream table while nobody else refreshes or changes it.
+/// Runs `f` on the present row of a stream table, which is claimed, while nobody else refreshes or changes it.
 pub fn locked<T>(relid: Oid, f: impl FnOnce(&StreamTable) -> Result<T>) -> Result<T> {
     as_extension(|| {
         lock_ours(Ours::StreamTable(relid), true)?;
-        let find = || {
-            stream_tables::find(relid)?
-                .ok_or_else(|| Error::NotAStreamTable { name: format!("relation {relid}") })
-        };
-        let mut table = find()?;
+        let table = stream_tables::find(relid)?
+            .ok_or_else(|| Error::NotAStreamTable { name: format!("relation {relid}") })?;
         if table.has_tasks {
             cache::maintenance(|| crate::evolve::tasks::run_for(relid))?;
-            table = find()?;
         }
+        let table = stream_tables::claim_present(relid)?;
         cache::maintenance(|| f(&table))
     })
 }

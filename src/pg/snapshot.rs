@@ -102,3 +102,9 @@ pub fn own_xid() -> String {
     let full = unsafe { pg_sys::GetTopFullTransactionIdIfAny() };
     full.value.to_string()
 }
+
+/// Is this the number of the running transaction, or of one of its subtransactions?
+pub fn is_current(xid: u32) -> bool {
+    // SAFETY: reads backend state.
+    unsafe { pg_sys::TransactionIdIsCurrentTransactionId(pg_sys::TransactionId::from(xid)) }
+}

@@ -161,7 +161,7 @@ fn refresh_locked(
         table = follow_surroundings(table, sources)?;
     }
     let mut forced = None;
-    // Twice at most: the second time with contents to be computed anew.
+    let mut changes = 0;
     loop {
         if table.status == Status::Suspended {
             return Ok(Some(Outcome::quiet(Action::Suspended)));
@@ -182,6 +182,19 @@ fn refresh_locked(
                 }
                 return Ok(Some(outcome));
             }
+            Ran::Anew(Anew::Changed) if changes < MOST_CHANGES => {
+                changes += 1;
+                if load(relid)?.has_tasks {
+                    evolve::tasks::run_for(relid)?;
+                }
+                table = follow_surroundings(load(relid)?, sources)?;
+                forced = Some(Anew::Changed);
+            }
+            Ran::Anew(Anew::Changed) => {
+                return Err(Error::ConcurrentChange {
+                    what: format!("the definition of {}", table.display()),
+                });
+            }
             Ran::Anew(why) if forced.is_none() => forced = Some(why),
             Ran::Anew(why) => {
                 return Err(Error::Internal(format!("computing anew asked for itself: {why:?}")));
@@ -189,6 +202,9 @@ fn refresh_locked(
         }
     }
 }
+
+/// So often a refresh starts again because its definition has changed meanwhile.
+const MOST_CHANGES: u32 = 3;
 
 /// Used columns by source.
 type Columns = BTreeMap<Oid, BTreeSet<i16>>;
@@ -228,6 +244,9 @@ fn follow_surroundings(table: StreamTable, sources: &Columns) -> Result<StreamTa
             let detail = format!("it can't be refreshed differentially any more: {}.", reasons.join("; "));
             evolve::suspend(&table, Reason::ObjectChanged, &detail)?;
         } else {
+            let Some(table) = stream_tables::claim(&table)? else {
+                return follow_surroundings(load(table.relid)?, sources);
+            };
             bind::bind(
                 table.relid,
                 &Parsed::stored(&table.query, &table.tree, &analysis),
@@ -262,6 +281,8 @@ enum Ran {
 enum Anew {
     Full(String),
     Diverged,
+    /// The definition, or a mark on it, is another one than it was at the start.
+    Changed,
 }
 
 impl Attempt<'_> {
@@ -272,6 +293,8 @@ impl Attempt<'_> {
         let mut facts = facts(table, op, self.how.full, self.sources)?;
         match &self.forced {
             Some(Anew::Diverged) => facts.reinitialize = Some("its contents had diverged".into()),
+            // What was written so far is of nobody knows which definition.
+            Some(Anew::Changed) => facts.reinitialize = Some(CHANGED.into()),
             Some(Anew::Full(why)) => facts.full_needed = Some(why.clone()),
             None if facts.full_needed.is_some() && !computes_anew(table, self.how.full) => {
                 return Ok(Ran::Anew(Anew::Full("a source was truncated".into())));
@@ -292,7 +315,9 @@ impl Attempt<'_> {
         let Some(mut row) = frontier.first() else {
             return Err(Error::Internal("no current snapshot".into()));
         };
-        stream_tables::set_frontier(table.relid, &row.text(0)?, &own_xid(), consumed)?;
+        if !self.settle(table, &row.text(0)?, consumed)? {
+            return Ok(Ran::Anew(Anew::Changed));
+        }
         if op.is_some() && outcome.action != Action::Differential && is_fixed() {
             // TRUNCATE takes rows away that this transaction's snapshot never saw, and their buffered INSERTs would look
             // like later ones to this frontier.
@@ -310,7 +335,38 @@ impl Attempt<'_> {
         }
         Ok(Ran::Done(outcome))
     }
+
+    /// Writes the frontier, unless the definition by which the contents were computed, or a mark on it, has changed
+    /// meanwhile. Where names alone have, they are right all the same.
+    fn settle(&self, table: &StreamTable, frontier: &str, consumed: i32) -> Result<bool> {
+        let mut read = table.clone();
+        for _ in 0..=MOST_CHANGES {
+            if stream_tables::set_frontier(&read, frontier, &own_xid(), consumed)? {
+                return Ok(true);
+            }
+            read = load(table.relid)?;
+            if read.status == Status::Suspended {
+                // Contents stay what they were when it was suspended.
+                return Err(if stream_tables::is_own_write(table.relid)? {
+                    Error::ProtectedObject {
+                        what: "a function or trigger that ran in the refresh suspended the stream table"
+                            .into(),
+                        hint: "Change what its query reads outside of its refreshes.".into(),
+                    }
+                } else {
+                    suspended(&read)
+                });
+            }
+            if !read.computes_as(table) {
+                return Ok(false);
+            }
+        }
+        Ok(false)
+    }
 }
+
+/// What computed anew says of a definition that changed in the middle of its refresh.
+const CHANGED: &str = "it changed while it was refreshed";
 
 /// After the frontier is written; a fresh snapshot sees it.
 fn trim(sources: &Columns) -> Result<()> {

@@ -52,6 +52,7 @@ mod memory;
 mod messages;
 mod names;
 mod only;
+mod overlaps;
 mod own_doing;
 mod partitions;
 mod privileges;
