@@ -182,7 +182,12 @@ fn attempt_unless(id: i64, skip: impl FnOnce(&Task) -> bool) -> bool {
 /// Carries out what is left for one stream table, before anything else is done with it: by its own refresh or another call,
 /// which holds our lock on it. What is left for others is tried before the commit.
 pub fn run_for(relid: Oid) -> Result<()> {
-    for id in tasks::of_stream_table(relid)? {
+    let due = tasks::of_stream_table(relid)?;
+    if !due.is_empty() {
+        // Each reads the row as the one before has left it: nobody else is to change it in between.
+        stream_tables::claim_present(relid)?;
+    }
+    for id in due {
         // One before it may have made it void.
         let Some(task) = tasks::take(id, true)? else { continue };
         run(&task)?;
