@@ -46,7 +46,7 @@ SELECT r.* FROM pgtrickle_internal.own_rows('pgtrickle', 'pgt_dependencies') AS 
   attnum smallint,
   roles text[],
   -- Of views and other objects: what they were when the query was last resolved.
-  fingerprint bigint
+  fingerprint text
 );
 CREATE UNIQUE INDEX pgt_dependencies_pkey ON pgtrickle.pgt_dependencies (relid, class, object, attnum);
 CREATE INDEX pgt_dependencies_object ON pgtrickle.pgt_dependencies (object, class);

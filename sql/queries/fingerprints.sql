@@ -1,5 +1,6 @@
 -- A digest of each of the objects ($1 classes, $2 oids) that the snapshot sees: of what can change a query's result, not of
--- names, owners, privileges or costs, nor of where in its statement each part stood.
+-- names, owners, privileges or costs, nor of where in its statement each part stood. Of a composite type it is its attributes
+-- themselves, as JSON: type, modifier, collation and name by number. One that only gets more of them can still be read.
 --
 -- It also runs under a snapshot older than the present, where the system caches describe another time: everything is read
 -- from the catalogs.
@@ -7,8 +8,8 @@ WITH o (class, object) AS (
   SELECT u.class, u.object FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) AS u (class, object)
 )
 SELECT f.class, f.object,
-       pg_catalog.hashtextextended(pg_catalog.regexp_replace(f.content,
-         ' :(location|stmt_location|stmt_len) -?\d+', '', 'g') COLLATE "C", 0)
+       CASE WHEN f.content LIKE '{%' THEN f.content ELSE pg_catalog.hashtextextended(pg_catalog.regexp_replace(f.content,
+         ' :(location|stmt_location|stmt_len) -?\d+', '', 'g') COLLATE "C", 0)::pg_catalog.text END
 FROM (
   SELECT o.class, o.object,
          ROW(p.prolang, p.prokind, p.prosecdef, CASE WHEN p.prosecdef THEN p.proowner END, p.proisstrict, p.proretset,
@@ -42,7 +43,7 @@ FROM (
   UNION ALL
   -- The version that the library has now, beside the recorded one.
   SELECT o.class, o.object,
-         (pg_catalog.to_jsonb(c) - '{collname,collnamespace,collowner}'::pg_catalog.text[])::pg_catalog.text
+         'collation ' || (pg_catalog.to_jsonb(c) - '{collname,collnamespace,collowner}'::pg_catalog.text[])::pg_catalog.text
            || COALESCE(pg_catalog.pg_collation_actual_version(c.oid), '')
   FROM o JOIN pg_catalog.pg_collation c ON c.oid = o.object
   WHERE o.class = 'pg_catalog.pg_collation'::pg_catalog.regclass
@@ -53,9 +54,10 @@ FROM (
            WHEN 'v' THEN ROW(c.reloptions, c.relowner,
                              (SELECT w.ev_action FROM pg_catalog.pg_rewrite w
                               WHERE w.ev_class = c.oid AND w.ev_type = '1'))::pg_catalog.text
-           WHEN 'c' THEN (SELECT pg_catalog.array_agg(ROW(a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation,
-                                                         a.attisdropped) ORDER BY a.attnum)::pg_catalog.text
-                          FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0)
+           WHEN 'c' THEN COALESCE(
+             (SELECT pg_catalog.jsonb_object_agg(a.attnum, pg_catalog.jsonb_build_array(a.atttypid::pg_catalog.int8,
+                                                   a.atttypmod, a.attcollation::pg_catalog.int8, a.attname))::pg_catalog.text
+              FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), '{}')
          END
   FROM o JOIN pg_catalog.pg_class c ON c.oid = o.object
   WHERE o.class = 'pg_catalog.pg_class'::pg_catalog.regclass AND c.relkind IN ('v', 'c')

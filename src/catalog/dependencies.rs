@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::catalog::{self, tables::DEPENDENCIES};
 use crate::error::Result;
 use crate::model::Oid;
-use crate::pg::objects::{self, Object};
+use crate::pg::objects::{self, Change, Object};
 use crate::pg::own_rows;
 use crate::pg::query::{Use, UseKind};
 use crate::pg::snapshot::{Side, with_side};
@@ -74,7 +74,7 @@ fn insert_objects(relid: Oid, uses: &[Use]) -> Result<()> {
             ("object", "$4"),
             ("attnum", "0"),
             ("roles", "'{}'"),
-            ("fingerprint", "$5::pg_catalog.int8"),
+            ("fingerprint", "$5"),
         ];
         let args = [
             Arg::Oid(relid),
@@ -88,8 +88,8 @@ fn insert_objects(relid: Oid, uses: &[Use]) -> Result<()> {
     Ok(())
 }
 
-/// Views and other objects that are not what they were when the query was last resolved, and whether they are there at all.
-pub fn changed_objects(relid: Oid) -> Result<Vec<(Object, bool)>> {
+/// Views and other objects that are not what they were when the query was last resolved; none: it is gone.
+pub fn changed_objects(relid: Oid) -> Result<Vec<(Object, Option<Change>)>> {
     let known: BTreeMap<Object, String> = spi::run(
         "SELECT class, object, fingerprint FROM pgtrickle.pgt_dependencies \
          WHERE relid = $1 AND fingerprint IS NOT NULL",
@@ -100,8 +100,15 @@ pub fn changed_objects(relid: Oid) -> Result<Vec<(Object, bool)>> {
     .map(|mut row| Ok(((row.parse(0)?, row.parse(1)?), row.text(2)?)))
     .collect::<Result<_>>()?;
     let now = objects::fingerprints(&known.keys().copied().collect())?;
-    let changed = known.into_iter().filter(|(object, print)| now.get(object) != Some(print));
-    Ok(changed.map(|(object, _)| (object, now.contains_key(&object))).collect())
+    let mut changed = Vec::new();
+    for (object, then) in known {
+        match now.get(&object) {
+            Some(now) if *now == then => {}
+            Some(now) => changed.push((object, Some(objects::change(object, &then, now)?))),
+            None => changed.push((object, None)),
+        }
+    }
+    Ok(changed)
 }
 
 /// Functions that a stream table depends on whose bodies are text, so that nobody knows what they read.

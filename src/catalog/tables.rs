@@ -59,7 +59,7 @@ pub const DEPENDENCIES: Table = Table {
         Column::new("object", OID),
         Column::new("attnum", SMALLINT),
         Column::new("roles", TEXTS),
-        Column::new("fingerprint", BIGINT).or_null(),
+        Column::new("fingerprint", TEXT).or_null(),
     ],
     rule: Some("kind IN ('source', 'view', 'object', 'self', 'cure', 'suspended')"),
 };

@@ -16,7 +16,7 @@ use crate::evolve::tasks::{self, now_or_later};
 use crate::lifecycle::bind::require_privileges;
 use crate::model::{Oid, Reason, Status, Verdict};
 use crate::pg::guc::{SchemaSnapshots, schema_snapshots};
-use crate::pg::objects::Object;
+use crate::pg::objects::Change;
 use crate::pg::query::{Analysis, analyse, parse, print_tree};
 use crate::pg::secctx::{Restriction, as_user};
 use crate::pg::snapshot::Side;
@@ -118,12 +118,18 @@ pub fn reinitialize_soon(table: &StreamTable, why: &str) {
 
 /// A function, operator, type or collation that the query depends on is not what it was: with another function in it the
 /// query still says what is meant, what its values mean under another type nobody knows.
-pub fn object_changed(table: &StreamTable, object: Object, name: &str, how: &str) {
-    if object.0 == pgrx::pg_sys::TypeRelationId.to_u32() || object.0 == relation_class() {
+pub fn object_changed(table: &StreamTable, change: Change, name: &str, how: &str) {
+    if change == Change::Shape {
         let detail = format!("{name}, which its query uses, was {how}.");
         return suspend::suspend_soon(table, Reason::Unclassified, &detail);
     }
-    match subxact::look(|| analyse_as_owner(table)) {
+    let resolved = subxact::look(|| {
+        // As text too, which is what computes contents anew: a row may be too short for its type now.
+        let text = print_tree(&table.tree)?;
+        as_user(table.owner, Restriction::UserCode, || parse(&text))?;
+        analyse_as_owner(table)
+    });
+    match resolved {
         Ok(analysis) => {
             let why = format!("{name} was changed");
             now_or_later(&task_of(table, TaskKind::Reinitialize, Some(&why)), || {

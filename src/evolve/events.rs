@@ -2,7 +2,7 @@
 //! what is pgtrickle's own.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalog::snapshots::Circumstance;
 use crate::catalog::tasks::{Task, TaskKind};
@@ -18,7 +18,7 @@ use crate::pg::cache;
 use crate::pg::event::Command;
 use crate::pg::guc::{SchemaSnapshots, schema_snapshots};
 use crate::pg::lock::without_waiting;
-use crate::pg::objects::{self, Object};
+use crate::pg::objects::{self, Change, Object};
 use crate::pg::secctx::as_extension;
 use crate::pg::snapshot::{Side, statement_start, with_one_present, with_side};
 use crate::pg::spi::{self, Mode};
@@ -83,7 +83,7 @@ struct Changes {
     /// View, and whether its definition is another one: if not, its name or those of its columns.
     views: Vec<(Oid, bool)>,
     /// Functions, types and the like that are not what they were.
-    redefined: BTreeSet<Object>,
+    redefined: BTreeMap<Object, Change>,
 }
 
 impl Changes {
@@ -100,7 +100,7 @@ impl Changes {
         let mut after = read_shapes(&all, Side::After)?;
         changes.redefined = redefined(concern, start)?;
         for view in concern.views.iter().filter(|_| start.is_some()) {
-            let redefined = changes.redefined.contains(&(apply::relation_class(), *view));
+            let redefined = changes.redefined.contains_key(&(apply::relation_class(), *view));
             if redefined || renamed(before.get(view), after.get(view)) {
                 changes.views.push((*view, redefined));
             }
@@ -120,15 +120,21 @@ impl Changes {
     }
 }
 
-/// Views and other objects whose digest the command changed.
-fn redefined(concern: &Concern, start: Option<u32>) -> Result<BTreeSet<Object>> {
+/// Views and other objects that the command made something else. Of a command in several transactions none is.
+fn redefined(concern: &Concern, start: Option<u32>) -> Result<BTreeMap<Object, Change>> {
+    let Some(start) = start else { return Ok(BTreeMap::new()) };
     let views = concern.views.iter().map(|view| (apply::relation_class(), *view));
-    let objects: BTreeSet<Object> =
+    let all: BTreeSet<Object> =
         concern.objects.iter().map(|(class, object, _)| (*class, *object)).chain(views).collect();
-    let Some(start) = start else { return Ok(objects) };
-    let before = objects::fingerprints_at(&objects, Side::Before(start))?;
-    let after = objects::fingerprints_at(&objects, Side::After)?;
-    Ok(objects.into_iter().filter(|object| before.get(object) != after.get(object)).collect())
+    let before = objects::fingerprints_at(&all, Side::Before(start))?;
+    let after = objects::fingerprints_at(&all, Side::After)?;
+    let mut changed = BTreeMap::new();
+    for (object, before) in before {
+        if let Some(after) = after.get(&object).filter(|after| **after != before) {
+            changed.insert(object, objects::change(object, &before, after)?);
+        }
+    }
+    Ok(changed)
 }
 
 /// Is anything of it called differently?
@@ -201,8 +207,9 @@ fn follow(command: &Command, concern: &Concern, changed: &Changes) -> Result<()>
         guarded("a changed function or type was not followed", || {
             let object = (*class, *object);
             for table in stream_tables::users_of(object.0, object.1)? {
-                if changed.redefined.contains(&object) {
-                    apply::object_changed(&table, object, name, &format!("changed by {}", command.tag));
+                if let Some(change) = changed.redefined.get(&object) {
+                    let how = format!("changed by {}", command.tag);
+                    apply::object_changed(&table, *change, name, &how);
                 }
                 apply::reprint_soon(&table);
             }

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::evolve::{apply, suspend};
 use crate::model::{Oid, Reason, Status};
 use crate::pg::concern::kind_and_name;
-use crate::pg::objects::{self, Object};
+use crate::pg::objects::{self, Change, Object};
 use crate::pg::snapshot::Side;
 use crate::pg::spi::Mode;
 use crate::refresh::create_guard;
@@ -55,9 +55,9 @@ pub fn verify(
         stream_tables::set_reinitialize(table.relid, "its guard trigger was missing, disabled or changed")?;
         create_guard(&table.schema, &table.name)?;
     }
-    for (object, exists) in dependencies::changed_objects(table.relid)? {
+    for (object, change) in dependencies::changed_objects(table.relid)? {
         same = false;
-        object_changed(table, object, exists)?;
+        object_changed(table, object, change)?;
     }
     if !same {
         repair(table.relid, wanted)?;
@@ -66,15 +66,15 @@ pub fn verify(
 }
 
 /// A view, function or type that no event told of: what the event would have meant.
-fn object_changed(table: &StreamTable, object: Object, exists: bool) -> Result<()> {
-    let view = || object.0 == apply::relation_class() && kind_and_name(object.1).is_some_and(|k| k.0 == 'v');
-    if !exists {
-        let detail = format!("what its query uses (oid {}) was dropped.", object.1);
-        suspend::suspend(table, Reason::ObjectChanged, &detail)?;
-    } else if view() {
-        apply::view_replaced(table);
-    } else {
-        apply::object_changed(table, object, &objects::identity(object)?, "changed");
+fn object_changed(table: &StreamTable, object: Object, change: Option<Change>) -> Result<()> {
+    let is_view = object.0 == apply::relation_class() && kind_and_name(object.1).is_some_and(|k| k.0 == 'v');
+    match change {
+        None => {
+            let detail = format!("what its query uses (oid {}) was dropped.", object.1);
+            suspend::suspend(table, Reason::ObjectChanged, &detail)?;
+        }
+        Some(_) if is_view => apply::view_replaced(table),
+        Some(change) => apply::object_changed(table, change, &objects::identity(object)?, "changed"),
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Oid;
 use crate::pg::snapshot::{Side, with_side};
 use crate::pg::spi::{self, Arg, Mode};
@@ -55,6 +55,38 @@ fn read(objects: &BTreeSet<Object>, mode: Mode) -> Result<BTreeMap<Object, Strin
 
 fn arrays(objects: &BTreeSet<Object>) -> (Vec<Oid>, Vec<Oid>) {
     objects.iter().copied().unzip()
+}
+
+/// What another digest of an object means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Values are computed in another way; a query that names it still says what it said.
+    Meaning,
+    /// Values are of another make. What a query makes of them nobody can tell.
+    Shape,
+}
+
+/// The change between two digests of an object.
+pub fn change((class, _): Object, before: &str, after: &str) -> Result<Change> {
+    if class == pgrx::pg_sys::TypeRelationId.to_u32() {
+        return Ok(Change::Shape);
+    }
+    let is_composite = |digest: &str| digest.starts_with('{');
+    if class != pgrx::pg_sys::RelationRelationId.to_u32() || !is_composite(before) || !is_composite(after) {
+        return Ok(Change::Meaning);
+    }
+    let (before, after) = (attributes(before)?, attributes(after)?);
+    let kept = |(number, a): (&String, &Attribute)| {
+        after.get(number).is_some_and(|b| (a.0, a.1, a.2) == (b.0, b.1, b.2))
+    };
+    Ok(if before.iter().all(kept) { Change::Meaning } else { Change::Shape })
+}
+
+/// Type, modifier, collation and name.
+type Attribute = (i64, i64, i64, String);
+
+fn attributes(digest: &str) -> Result<BTreeMap<String, Attribute>> {
+    serde_json::from_str(digest).map_err(|e| Error::Internal(format!("unexpected digest of a type: {e}")))
 }
 
 /// What an object is called, for people.

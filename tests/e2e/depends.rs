@@ -143,9 +143,39 @@ fn the_safety_net_finds_what_no_event_told_of() {
     differential(&mut c, "s_view");
     exec(&mut other, "DROP VIEW vw");
     assert_eq!(right_or_suspended(&mut c, "s_view"), "suspended");
-    exec(&mut other, "ALTER TYPE pair ADD ATTRIBUTE c int");
+    exec(&mut other, "ALTER TYPE part DROP ATTRIBUTE y");
     assert_eq!(right_or_suspended(&mut c, "s_pair"), "suspended");
     check_others(&mut c);
+}
+
+#[test]
+fn a_composite_type_that_keeps_its_attributes_is_computed_anew() {
+    let db = fresh_db();
+    let mut c = db.connect();
+    exec(
+        &mut c,
+        "CREATE TYPE pair AS (a int, b int); CREATE TABLE t (id int, p pair); INSERT INTO t VALUES (1, (1, 2)), (2, (3, 4))",
+    );
+    let tables = [
+        ("shown", "SELECT id, p FROM t"),
+        ("taken", "SELECT id, (p).b AS b FROM t"),
+        ("printed", "SELECT id, to_jsonb(p) AS j FROM t"),
+    ];
+    for (name, query) in tables {
+        create(&mut c, name, query);
+    }
+    let mut step = |command: &str, queries: &[(&str, &str)]| {
+        exec(&mut c, command);
+        for (name, query) in queries {
+            assert_eq!(refresh(&mut c, name).action, "reinitialize", "{name} after {command}");
+            support::assert_equal(&mut c, name, query);
+        }
+    };
+    step("ALTER TYPE pair ADD ATTRIBUTE c int", &tables);
+    step(
+        "ALTER TYPE pair RENAME ATTRIBUTE b TO renamed",
+        &[tables[0], ("taken", "SELECT id, (p).renamed AS b FROM t"), tables[2]],
+    );
 }
 
 fn check_others(c: &mut Client) {
@@ -158,8 +188,6 @@ fn check_others(c: &mut Client) {
 fn a_type_that_is_altered_beneath_suspends() {
     for (command, table) in [
         ("ALTER TYPE part DROP ATTRIBUTE y CASCADE", "s_pair"),
-        ("ALTER TYPE part ADD ATTRIBUTE z int", "s_pair"),
-        ("ALTER TYPE pair RENAME ATTRIBUTE a TO aa", "s_pair"),
         ("ALTER DOMAIN inner_dom ADD CHECK (VALUE > -5)", "s_dom"),
         ("ALTER DOMAIN small DROP CONSTRAINT small_check", "s_dom"),
     ] {
