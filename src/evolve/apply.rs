@@ -123,13 +123,7 @@ pub fn object_changed(table: &StreamTable, change: Change, name: &str, how: &str
         let detail = format!("{name}, which its query uses, was {how}.");
         return suspend::suspend_soon(table, Reason::Unclassified, &detail);
     }
-    let resolved = subxact::look(|| {
-        // As text too, which is what computes contents anew: a row may be too short for its type now.
-        let text = print_tree(&table.tree)?;
-        as_user(table.owner, Restriction::UserCode, || parse(&text))?;
-        analyse_as_owner(table)
-    });
-    match resolved {
+    match subxact::look(|| analyse_as_owner(table)) {
         Ok(analysis) => {
             let why = format!("{name} was changed");
             now_or_later(&task_of(table, TaskKind::Reinitialize, Some(&why)), || {

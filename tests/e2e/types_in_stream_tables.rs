@@ -600,10 +600,9 @@ fn a_column_of_a_row_type_is_refused_by_name() {
     for i in 0..welcome.len() {
         refresh(&mut c, &format!("app.w{i}"));
     }
-    // The command goes through; whose query makes a row that is too short now is told.
+    // A row that the query makes has NULL there.
     exec(&mut c, "ALTER TYPE app.pair ADD ATTRIBUTE c int");
-    for i in 0..welcome.len() - 1 {
+    for i in 0..welcome.len() {
         refresh(&mut c, &format!("app.w{i}"));
     }
-    assert_suspended(&mut c, &format!("app.w{}", welcome.len() - 1), "OBJECT_CHANGED");
 }
