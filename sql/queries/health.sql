@@ -32,6 +32,23 @@ FROM st CROSS JOIN LATERAL (
   SELECT r.status, r.detail FROM pgtrickle.pgt_refresh_history r WHERE r.relid = st.relid ORDER BY r.id DESC LIMIT 1
 ) h WHERE st.status <> 'suspended' AND h.status = 'failed'
 UNION ALL
+-- A TRUNCATE is somebody's doing each time; all else that keeps happening costs a computation of everything for nothing.
+SELECT 'stream table ' || name, 'WARN',
+       h.unplanned || ' of the last ' || h.all_of_them || ' refreshes of ' || name || ' computed it anew where its changes were to be applied ('
+       || h.reasons || '): pgtrickle.refresh_history says why'
+FROM st CROSS JOIN LATERAL (
+  SELECT count(*) AS all_of_them, count(*) FILTER (WHERE last.reason <> 'TRUNCATED') AS unplanned,
+         pg_catalog.string_agg(DISTINCT last.reason, ', ') FILTER (WHERE last.reason <> 'TRUNCATED') AS reasons
+  FROM (SELECT r.reason FROM pgtrickle.pgt_refresh_history r
+        WHERE r.relid = st.relid AND r.status = 'completed' ORDER BY r.id DESC LIMIT 10) last
+) h WHERE h.unplanned >= 3
+UNION ALL
+SELECT 'stream table ' || name, 'WARN',
+       name || ' had diverged from its query and was computed anew, ' || count(*) || ' times, the last at ' || max(r.finished_at)
+       || '; it is right again, and the history keeps this. Please report it if you know of no manual change to it'
+FROM st JOIN pgtrickle.pgt_refresh_history r ON r.relid = st.relid AND r.status = 'completed' AND r.reason = 'DIVERGED'
+GROUP BY name
+UNION ALL
 SELECT 'change buffers', CASE WHEN coalesce(sum(pg_catalog.pg_relation_size(c.oid)), 0) < 1073741824 THEN 'OK' ELSE 'WARN' END,
        pg_catalog.pg_size_pretty(coalesce(sum(pg_catalog.pg_relation_size(c.oid)), 0)::bigint) || ' in ' || count(*) || ' buffers'
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

@@ -10,8 +10,14 @@ use crate::model::{Oid, Outcome};
 use crate::pg::guc::Retention;
 use crate::pg::spi::{self, Arg, Mode};
 
-/// A refresh that changed something, `took` long until now.
-pub fn completed(table: &StreamTable, took: Duration, outcome: Outcome, detail: Option<&str>) -> Result<()> {
+/// A refresh that changed something, `took` long until now. `reason`: why it was not what was planned.
+pub fn completed(
+    table: &StreamTable,
+    took: Duration,
+    outcome: Outcome,
+    reason: Option<&str>,
+    detail: Option<&str>,
+) -> Result<()> {
     let micros = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
     catalog::insert(
         &REFRESH_HISTORY,
@@ -22,16 +28,18 @@ pub fn completed(table: &StreamTable, took: Duration, outcome: Outcome, detail: 
             ("finished_at", "pg_catalog.clock_timestamp()"),
             ("action", "$4"),
             ("status", "'completed'"),
-            ("detail", "$5"),
-            ("rows_inserted", "$6"),
-            ("rows_updated", "$7"),
-            ("rows_deleted", "$8"),
+            ("reason", "$5"),
+            ("detail", "$6"),
+            ("rows_inserted", "$7"),
+            ("rows_updated", "$8"),
+            ("rows_deleted", "$9"),
         ],
         &[
             Arg::Oid(table.relid),
             Arg::Text(&table.display()),
             Arg::Int(micros),
             Arg::Text(outcome.action.word()),
+            Arg::OptText(reason),
             Arg::OptText(detail),
             Arg::Int(outcome.inserted),
             Arg::Int(outcome.updated),

@@ -22,6 +22,12 @@ const AFTER_DELETE: &str = "(SELECT count(*) FROM del) >= 0";
 /// Rows that should have been inserted and were not, as when a trigger of the user's swallowed them.
 const INSERTED: &str = "(SELECT coalesce(sum(w), 0) FROM z WHERE w > 0) - (SELECT count(*) FROM ins)";
 
+/// What the checks have found together: none of them makes up for another one.
+pub fn mismatches(checks: &[String]) -> String {
+    let each: Vec<String> = checks.iter().map(|check| format!("abs({check})")).collect();
+    each.join(" + ")
+}
+
 /// Writes the delta `top` (columns `columns` and `w`). `key`: output positions that identify a row.
 pub fn apply(top: &str, columns: &[String], key: Option<Vec<usize>>, target: &Names) -> Tail {
     let outputs: Vec<String> =
@@ -125,14 +131,14 @@ fn keyed(n: usize, key: &[usize], target: &Names) -> Tail {
     let hash = |alias: &str| row_hash(&prefixed(alias, &keys));
     let pair = format!("{} = {} AND {}", hash("n"), hash("o"), same("n", "o", &keys));
     let all = names(n);
-    // zp: old keys, with the new row where one takes its place.
+    // zp: old keys, numbered, with the new row where one takes its place.
     let pairs = format!(
-        "MATERIALIZED (SELECT {}, n.w AS nw, {} FROM (SELECT * FROM z WHERE w < 0) o LEFT JOIN (SELECT * FROM z WHERE w > 0) n ON {pair})",
+        "MATERIALIZED (SELECT row_number() OVER () AS pair, {}, n.w AS nw, {} FROM (SELECT * FROM z WHERE w < 0) o LEFT JOIN (SELECT * FROM z WHERE w > 0) n ON {pair})",
         key.iter().map(|p| format!("o.c{p}")).collect::<Vec<_>>().join(", "),
         renamed("n").join(", "),
     );
     let found = format!(
-        "MATERIALIZED (SELECT t.ctid AS tid, z.nw, {} FROM zp z JOIN {table} t ON {matched})",
+        "MATERIALIZED (SELECT t.ctid AS tid, z.pair, z.nw, {} FROM zp z JOIN {table} t ON {matched})",
         rest.iter().map(|p| format!("z.n{p}")).collect::<Vec<_>>().join(", ")
     );
     let set: Vec<String> =
@@ -157,9 +163,14 @@ fn keyed(n: usize, key: &[usize], target: &Names) -> Tail {
             ("ins".into(), insert),
         ],
         checks: vec![
-            "abs((SELECT count(*) FROM zp) - (SELECT count(*) FROM zt))".into(),
+            // A row that is missing and one that is there twice are two mismatches.
+            "(SELECT count(*) FROM zp) - (SELECT count(DISTINCT pair) FROM zt)".into(),
+            "(SELECT count(*) - count(DISTINCT pair) FROM zt)".into(),
             "(SELECT count(*) FROM z WHERE abs(w) <> 1)".into(),
-            "(SELECT count(*) FROM z WHERE w > 0) - (SELECT count(*) FROM ins) - (SELECT count(*) FROM upd)"
+            "(SELECT count(*) FROM zt WHERE nw IS NOT NULL) - (SELECT count(*) FROM upd)".into(),
+            "(SELECT count(*) FROM zt WHERE nw IS NULL) - (SELECT count(*) FROM del)".into(),
+            "(SELECT count(*) FROM z WHERE w > 0) - (SELECT count(*) FROM zp WHERE nw IS NOT NULL) \
+             - (SELECT count(*) FROM ins)"
                 .into(),
         ],
         inserted: "ins".into(),
@@ -188,7 +199,7 @@ pub fn full(query: &str, target: &Names) -> String {
     format!(
         "WITH {}\nSELECT (SELECT count(*) FROM ins), (SELECT count(*) FROM upd), (SELECT count(*) FROM del), {}",
         with.join(",\n"),
-        tail.checks.join(" + ")
+        mismatches(&tail.checks)
     )
 }
 

@@ -36,7 +36,7 @@ pub fn maintenance(op: &Op, names: &Names, changed: &BTreeSet<Oid>) -> Result<St
         tail.inserted,
         tail.updated,
         tail.deleted,
-        builder.checks.join(" + ")
+        apply::mismatches(&builder.checks)
     ))
 }
 

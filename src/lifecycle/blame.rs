@@ -26,8 +26,9 @@ fn survive<T>(f: impl FnOnce() -> Result<T>, otherwise: impl FnOnce(Caught) -> E
     let outcome = subxact::run(|| f().inspect_err(|e| own = Some(e.clone())));
     match (outcome, own) {
         (Ok(value), _) => Ok(value),
+        // What a refresh passes on is the server's, or that of a function, as what is raised.
+        (Err(caught), None | Some(Error::Passed(_))) => Err(blame(caught, otherwise)?),
         (Err(_), Some(error)) => Err(error),
-        (Err(caught), None) => Err(blame(caught, otherwise)?),
     }
 }
 

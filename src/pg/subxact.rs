@@ -196,6 +196,12 @@ impl Caught {
         self.code == ERRCODE_LOCK_NOT_AVAILABLE as i32 || self.code == ERRCODE_T_R_DEADLOCK_DETECTED as i32
     }
 
+    /// Our own check of what is buffered or kept: it is of other types than the columns have now.
+    pub fn is_stale_image(&self) -> bool {
+        self.code == pgrx::PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE as i32
+            && self.detail.as_deref().is_some_and(|detail| detail.starts_with("reason=STALE_IMAGE"))
+    }
+
     /// The five characters of the SQLSTATE.
     pub fn sqlstate(&self) -> String {
         sqlstate(self.code)

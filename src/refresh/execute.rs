@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::catalog::stream_tables::{self, StreamTable};
 use crate::catalog::{dependencies, history};
@@ -20,8 +20,9 @@ use crate::pg::secctx::{Restriction, as_extension, as_user};
 use crate::pg::settings::{NO_POLICIES, with_settings};
 use crate::pg::snapshot::{is_fixed, own_xid, with_transaction_snapshot};
 use crate::pg::spi::{self, Mode};
-use crate::pg::{cache, foreign, report, rights, subxact};
-use crate::refresh::plan::{Facts, Step, choose};
+use crate::pg::subxact::{self, Caught};
+use crate::pg::{cache, foreign, report, rights};
+use crate::refresh::plan::{Facts, Step, Unplanned, choose};
 use crate::refresh::rebuild::{counts, rebuild};
 use crate::refresh::recent::Recent;
 use crate::refresh::{limit, naming, upkeep};
@@ -182,15 +183,15 @@ fn refresh_locked(
                 }
                 return Ok(Some(outcome));
             }
-            Ran::Anew(Anew::Changed) if changes < MOST_CHANGES => {
+            Ran::Anew(Unplanned::Changed) if changes < MOST_CHANGES => {
                 changes += 1;
                 if load(relid)?.has_tasks {
                     evolve::tasks::run_for(relid)?;
                 }
                 table = follow_surroundings(load(relid)?, sources)?;
-                forced = Some(Anew::Changed);
+                forced = Some(Unplanned::Changed);
             }
-            Ran::Anew(Anew::Changed) => {
+            Ran::Anew(Unplanned::Changed) => {
                 return Err(Error::ConcurrentChange {
                     what: format!("the definition of {}", table.display()),
                 });
@@ -264,7 +265,7 @@ fn follow_surroundings(table: StreamTable, sources: &Columns) -> Result<StreamTa
 struct Attempt<'a> {
     how: How,
     /// Why contents must be computed anew, found out by the try before.
-    forced: Option<Anew>,
+    forced: Option<Unplanned>,
     sources: &'a Columns,
     shapes: &'a BTreeMap<Oid, TableShape>,
 }
@@ -273,16 +274,7 @@ struct Attempt<'a> {
 enum Ran {
     Done(Outcome),
     /// Contents have to be computed anew, at another snapshot.
-    Anew(Anew),
-}
-
-/// Why the changes alone were not enough.
-#[derive(Debug, Clone)]
-enum Anew {
-    Full(String),
-    Diverged,
-    /// The definition, or a mark on it, is another one than it was at the start.
-    Changed,
+    Anew(Unplanned),
 }
 
 impl Attempt<'_> {
@@ -292,12 +284,10 @@ impl Attempt<'_> {
         let op = analysis.plan.as_ref().ok().filter(|_| table.differential);
         let mut facts = facts(table, op, self.how.full, self.sources)?;
         match &self.forced {
-            Some(Anew::Diverged) => facts.reinitialize = Some("its contents had diverged".into()),
-            // What was written so far is of nobody knows which definition.
-            Some(Anew::Changed) => facts.reinitialize = Some(CHANGED.into()),
-            Some(Anew::Full(why)) => facts.full_needed = Some(why.clone()),
+            Some(why) if why.distrusts_contents() => facts.reinitialize = Some(why.to_string()),
+            Some(why) => facts.full_needed = Some(why.to_string()),
             None if facts.full_needed.is_some() && !computes_anew(table, self.how.full) => {
-                return Ok(Ran::Anew(Anew::Full("a source was truncated".into())));
+                return Ok(Ran::Anew(Unplanned::Truncated));
             }
             None => {}
         }
@@ -316,7 +306,7 @@ impl Attempt<'_> {
             return Err(Error::Internal("no current snapshot".into()));
         };
         if !self.settle(table, &row.text(0)?, consumed)? {
-            return Ok(Ran::Anew(Anew::Changed));
+            return Ok(Ran::Anew(Unplanned::Changed));
         }
         if op.is_some() && outcome.action != Action::Differential && is_fixed() {
             // TRUNCATE takes rows away that this transaction's snapshot never saw, and their buffered INSERTs would look
@@ -331,7 +321,8 @@ impl Attempt<'_> {
             // Computed, compared, and found equal: only the time of it is written.
             outcome.action = Action::NoChange;
         } else {
-            history::completed(table, self.how.started.elapsed(), outcome, detail.as_deref())?;
+            let reason = self.forced.as_ref().map(Unplanned::word);
+            history::completed(table, self.how.started.elapsed(), outcome, reason, detail.as_deref())?;
         }
         Ok(Ran::Done(outcome))
     }
@@ -364,9 +355,6 @@ impl Attempt<'_> {
         Ok(false)
     }
 }
-
-/// What computed anew says of a definition that changed in the middle of its refresh.
-const CHANGED: &str = "it changed while it was refreshed";
 
 /// After the frontier is written; a fresh snapshot sees it.
 fn trim(sources: &Columns) -> Result<()> {
@@ -427,7 +415,7 @@ fn facts(table: &StreamTable, op: Option<&Op>, full_wanted: bool, sources: &Colu
 /// How a step ended.
 enum Stepped {
     Done(Outcome, Option<String>),
-    Anew(Anew),
+    Anew(Unplanned),
 }
 
 /// Up to so many buffered rows, planning takes longer than a plan made for them in particular would save.
@@ -462,12 +450,12 @@ impl Run<'_> {
 
     fn differential(&self, op: &Op, names: &Names, changed: &BTreeSet<Oid>) -> Result<Stepped> {
         if let Some(why) = unreadable(self.table, op) {
-            return Ok(Stepped::Anew(Anew::Full(why)));
+            return Ok(Stepped::Anew(Unplanned::Unreadable(why)));
         }
         let sql = match maintenance(op, names, changed) {
             Ok(sql) => sql,
             Err(TooManyChangedInputs(n)) => {
-                return Ok(Stepped::Anew(Anew::Full(format!("{n} inputs of one join changed at once"))));
+                return Ok(Stepped::Anew(Unplanned::TooManyInputs(n)));
             }
         };
         remember_statement(self.table.relid, &sql);
@@ -481,7 +469,7 @@ impl Run<'_> {
             expected: planned_once.then_some(self.rows as f64),
         };
         // A buffer holds every version of a row, also those that nobody was to compute with: 1/x of a row that had x = 0
-        // for a moment. If the changes can't be computed, the present contents perhaps can; if not, that is the error.
+        // for a moment. If those can't be computed, the present contents perhaps can; if not, that is the error.
         let limit = if self.limited { Some(limit::of(table.relid)?) } else { None };
         let applied = subxact::run_limited(limit, || {
             with_access(access, || {
@@ -500,36 +488,50 @@ impl Run<'_> {
         });
         let (outcome, mismatches) = match applied {
             Ok(applied) => applied,
-            // Computing anew would only wait for the same lock.
-            Err(caught) if self.limited && caught.is_lock() => return Err(locked(caught)),
-            Err(caught) => {
-                let why = match limit.filter(|_| caught.is_cancel()) {
-                    Some(limit) => limit::ended(limit),
-                    // Not the message: it may quote rows, and others read the history.
-                    None => {
-                        format!(
-                            "the changes could not be applied one by one (SQLSTATE {})",
-                            caught.sqlstate()
-                        )
-                    }
-                };
-                return Ok(Stepped::Anew(Anew::Full(why)));
-            }
+            Err(caught) => return self.not_applied(caught, limit).map(Stepped::Anew),
         };
         if mismatches == 0 {
             return Ok(Stepped::Done(outcome, None));
         }
         report::warning(
             &format!("stream table {} had diverged and is computed anew", table.display()),
-            &format!("reason=DIVERGED: {mismatches} rows did not match the maintenance state."),
+            &format!("reason={}.", Unplanned::Diverged(mismatches)),
             "Nothing needs to be done. Please report it if you know of no manual change to it.",
         );
-        Ok(Stepped::Anew(Anew::Diverged))
+        Ok(Stepped::Anew(Unplanned::Diverged(mismatches)))
+    }
+
+    /// Why contents are computed anew after an error in the changes. Errors that computing them would not cure, or that
+    /// nobody would see if it did, are raised.
+    fn not_applied(&self, caught: Caught, limit: Option<Duration>) -> Result<Unplanned> {
+        if let Some(limit) = limit.filter(|_| caught.is_cancel()) {
+            return Ok(Unplanned::TimeLimit(limit::ended(limit)));
+        }
+        if Unplanned::is_evaluation(&caught.sqlstate()) {
+            return Ok(Unplanned::Evaluation(caught.sqlstate()));
+        }
+        if caught.is_stale_image() {
+            return Ok(Unplanned::StaleImage);
+        }
+        if self.limited && caught.is_lock() {
+            return Err(locked(caught));
+        }
+        Err(match caught.original {
+            Some(original) => Error::Passed(original),
+            None => Error::Query {
+                message: caught.message,
+                code: caught.code,
+                reason: "REFRESH_FAILED",
+                detail: caught.detail,
+                original: None,
+                hint: caught.hint.unwrap_or_default(),
+            },
+        })
     }
 }
 
 /// The error of a lock that could not be had in time.
-fn locked(caught: subxact::Caught) -> Error {
+fn locked(caught: Caught) -> Error {
     Error::Query {
         message: caught.message,
         code: caught.code,
@@ -542,13 +544,13 @@ fn locked(caught: subxact::Caught) -> Error {
 
 /// Why the stream table's owner may not read the buffers of its sources: he may not read the sources themselves. What is
 /// computed from the tables then tells what he may see, or raises PostgreSQL's own error.
-fn unreadable(table: &StreamTable, op: &Op) -> Option<String> {
+fn unreadable(table: &StreamTable, op: &Op) -> Option<&'static str> {
     op.sources().iter().find_map(|(source, columns)| {
         if !rights::may_select(*source, columns, table.owner) {
-            return Some("its owner may not read all of its sources directly".into());
+            return Some("its owner may not read all of its sources directly");
         }
         rights::row_security_applies(*source, table.owner)
-            .then(|| "row security of a source applies to its owner".into())
+            .then_some("row security of a source applies to its owner")
     })
 }
 

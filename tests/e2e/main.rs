@@ -71,6 +71,7 @@ mod tablespaces;
 mod trigger_privilege;
 mod two_phase;
 mod types_in_stream_tables;
+mod unplanned;
 mod user_code;
 mod waits;
 mod workers;
