@@ -203,6 +203,12 @@ pub fn claim(table: &StreamTable) -> Result<Option<StreamTable>> {
     Ok(claimed.then(|| StreamTable { version: table.version + 1, ..table.clone() }))
 }
 
+/// As `claim`, without a new version: for a transaction that reads through one snapshot, in which another refresh that has ended
+/// since is an error now, and not when its rows are met. False: the row is another one.
+pub fn hold(table: &StreamTable) -> Result<bool> {
+    set_as_read(&[], &[Arg::Oid(table.relid), Arg::Int(table.version)], Mode::InSnapshot)
+}
+
 /// The present row of a stream table, claimed.
 pub fn claim_present(relid: Oid) -> Result<StreamTable> {
     // As often as `own_rows` looks again.

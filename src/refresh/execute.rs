@@ -295,6 +295,9 @@ impl Attempt<'_> {
         if step == Step::Nothing {
             return Ok(Ran::Done(Outcome::quiet(Action::NoChange)));
         }
+        if is_fixed() && !stream_tables::hold(table)? {
+            return Ok(Ran::Anew(Unplanned::Changed));
+        }
         let run = Run { table, op, shapes: self.shapes, rows: facts.rows, limited: self.how.limited };
         let consumed = cache::next_epoch();
         let (mut outcome, detail) = match run.step(step)? {

@@ -212,3 +212,27 @@ fn a_truncate_is_told_and_no_reason_to_warn() {
     differential(&mut c, "s");
     assert_eq!(told(&mut c, "s").1, "");
 }
+
+#[test]
+fn i2_a_refresh_through_an_older_snapshot_than_anothers_is_a_serialization_failure() {
+    let db = fresh_db();
+    let (mut a, mut b) = (db.connect(), db.connect());
+    exec(&mut a, T);
+    create(&mut a, "flat", "SELECT id, v FROM t");
+    create(&mut a, "agg", "SELECT grp, sum(v) AS v FROM t GROUP BY grp");
+    create_mode(&mut a, "whole", "SELECT grp, sum(v) AS v FROM t GROUP BY grp", "full");
+    for s in ["flat", "agg", "whole"] {
+        exec(&mut a, "UPDATE t SET v = v + 1");
+        let mut tx = b
+            .build_transaction()
+            .isolation_level(postgres::IsolationLevel::RepeatableRead)
+            .start()
+            .expect("begin");
+        one::<i64>(&mut tx, "SELECT count(*) FROM t");
+        refresh(&mut a, s);
+        let e = db_error(&try_refresh(&mut tx, s, "auto").expect_err(s));
+        assert_eq!(e.sqlstate, "40001", "{s}: {e:?}");
+        tx.rollback().expect("rollback");
+        refresh(&mut b, s);
+    }
+}

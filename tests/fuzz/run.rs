@@ -232,6 +232,10 @@ pub fn play(case: &Case, cluster: &Cluster, db: &str, stats: &mut Stats) -> Resu
             }
         }
     }
+    let mut history = match History::begin(&mut sessions[0]) {
+        Ok(history) => history,
+        Err(e) => return trouble("history", describe(&e), None, &committed),
+    };
     let mut open = [Open::default(), Open::default()];
     // Stream tables that may have a TRUNCATE to digest: the one thing for which `full` is an answer.
     let mut truncated: BTreeSet<usize> = BTreeSet::new();
@@ -264,9 +268,8 @@ pub fn play(case: &Case, cluster: &Cluster, db: &str, stats: &mut Stats) -> Resu
                             "reinitialize" => stats.reinitialize += 1,
                             other => return trouble("unknown action", other.into(), Some(i), &committed),
                         }
-                        let full = row.get::<_, &str>(0) == "full";
-                        if full && case.streams[*st].mode == "differential" && !truncated.contains(st) {
-                            return trouble("full", case.streams[*st].query.clone(), Some(i), &committed);
+                        if let Err((kind, text)) = history.judge(&mut sessions[s], case, &truncated) {
+                            return trouble(&kind, text, Some(i), &committed);
                         }
                     }
                     Err(e) => {
@@ -302,6 +305,88 @@ pub fn play(case: &Case, cluster: &Cluster, db: &str, stats: &mut Stats) -> Resu
         }
     }
     Ok(())
+}
+
+/// What the refreshes say of themselves.
+struct History {
+    /// The newest row that has been judged.
+    last: i64,
+}
+
+impl History {
+    /// After the stream tables were made and filled.
+    fn begin(c: &mut Client) -> Result<History, postgres::Error> {
+        let row = c.query_one("SELECT coalesce(max(id), 0) FROM pgtrickle.refresh_history", &[])?;
+        Ok(History { last: row.get(0) })
+    }
+
+    /// Judges what the refresh that this session has just run told: contents that had diverged are a failure though they
+    /// have healed, and so is every computation of everything that nothing in the case explains.
+    fn judge(
+        &mut self,
+        c: &mut Client,
+        case: &Case,
+        truncated: &BTreeSet<usize>,
+    ) -> Result<(), (String, String)> {
+        let sql = "SELECT id, coalesce(stream_table::text, stream_table_name), status, coalesce(action, ''), reason, coalesce(detail, '')
+             FROM pgtrickle.refresh_history WHERE id > $1 ORDER BY id";
+        let rows = c.query(sql, &[&self.last]).map_err(|e| ("history".to_string(), describe(&e)))?;
+        for row in rows {
+            self.last = row.get(0);
+            let told =
+                Told { status: row.get(2), action: row.get(3), reason: row.get(4), detail: row.get(5) };
+            let name: String = row.get(1);
+            let stream = case.streams.iter().find(|s| unquoted(&s.name) == unquoted(&name));
+            let query = stream.map_or("", |s| s.query.as_str());
+            let differential = stream.is_some_and(|s| s.mode == "differential");
+            let truncate = stream.is_some_and(|s| !s.reads.is_disjoint(truncated));
+            if let Some(kind) = told.complaint(differential, truncate) {
+                let text = format!(
+                    "{name}: {} {} {}\n  {}\n  {query}",
+                    told.status,
+                    told.action,
+                    told.reason.unwrap_or_default(),
+                    told.detail
+                );
+                return Err((kind, text));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unquoted(name: &str) -> String {
+    name.replace('"', "")
+}
+
+/// One row of the history.
+struct Told {
+    status: String,
+    action: String,
+    reason: Option<String>,
+    detail: String,
+}
+
+impl Told {
+    /// What is wrong with it, if anything is. `truncate`: a source may have been truncated since the refresh before.
+    fn complaint(&self, differential: bool, truncate: bool) -> Option<String> {
+        if self.status != "completed" {
+            return Some(self.status.clone());
+        }
+        let explained = match self.reason.as_deref() {
+            None => match self.action.as_str() {
+                "full" => !differential && self.detail == "the whole query is computed",
+                "reinitialize" => self.detail == "it was computed in a transaction with a fixed snapshot",
+                _ => true,
+            },
+            Some("TRUNCATED") => truncate,
+            // A join of what never stood together, and more changed inputs than terms are written for: documented.
+            Some("EVALUATION_ERROR" | "TOO_MANY_CHANGED_INPUTS") => true,
+            Some(_) => false,
+        };
+        let word = self.reason.as_deref().unwrap_or(&self.action);
+        (!explained).then(|| format!("unexplained {word}"))
+    }
 }
 
 fn compare(c: &mut Client, s: &Stream) -> Option<String> {
