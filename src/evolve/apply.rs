@@ -96,7 +96,24 @@ fn task_of(table: &StreamTable, kind: TaskKind, detail: Option<&str>) -> Task {
 
 /// `reprint` inside somebody's command: now if that needs no waiting, or later.
 pub fn reprint_soon(table: &StreamTable) {
-    now_or_later(&task_of(table, TaskKind::Reprint, None), || reprint(table));
+    now_or_later(&task_of(table, TaskKind::Reprint, None), || match stream_tables::find(table.relid)? {
+        // As it is now: the command may have marked it already.
+        Some(now) => reprint(&now),
+        None => Ok(()),
+    });
+}
+
+/// A function or the like that a query uses, itself or through a view, has another name: the text may not show it, but plans
+/// have it, and they are made again for a new version.
+pub fn replan_soon(table: &StreamTable) {
+    now_or_later(&task_of(table, TaskKind::Reprint, None), || replan(table.relid));
+}
+
+/// `replan_soon`, now.
+pub fn replan(relid: Oid) -> Result<()> {
+    let table = stream_tables::claim_present(relid)?;
+    cache::definitions_changed()?;
+    reprint(&table)
 }
 
 /// The stream table itself has another name, schema or owner: followed now if that needs no waiting, or later.

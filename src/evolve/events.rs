@@ -211,7 +211,7 @@ fn follow(command: &Command, concern: &Concern, changed: &Changes) -> Result<()>
                     let how = format!("changed by {}", command.tag);
                     apply::object_changed(&table, *change, name, &how);
                 }
-                apply::reprint_soon(&table);
+                apply::replan_soon(&table);
             }
             Ok(())
         });

@@ -212,7 +212,7 @@ fn run(task: &Task) -> Result<()> {
             suspend::suspend(&table, reason, detail)
         }
         TaskKind::Reinitialize => apply::reinitialize(&table, detail),
-        TaskKind::Reprint => apply::reprint(&table),
+        TaskKind::Reprint => apply::replan(table.relid),
         TaskKind::Rebind => rebind(&table, detail),
         TaskKind::Resume => resume(&table),
         TaskKind::Forget | TaskKind::Check | TaskKind::Capture => Ok(()),

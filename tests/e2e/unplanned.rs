@@ -236,3 +236,22 @@ fn i2_a_refresh_through_an_older_snapshot_than_anothers_is_a_serialization_failu
         refresh(&mut b, s);
     }
 }
+
+#[test]
+fn a_function_renamed_behind_a_view_is_followed_differentially() {
+    let db = fresh_db();
+    let mut c = db.connect();
+    exec(
+        &mut c,
+        &format!(
+            "{T}; CREATE FUNCTION twice(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN $1 * 2; END';
+             CREATE VIEW vw AS SELECT id, twice(v) AS v FROM t"
+        ),
+    );
+    create(&mut c, "s", "SELECT id, v FROM vw");
+    exec(&mut c, "UPDATE t SET v = v + 1 WHERE id = 1");
+    differential(&mut c, "s");
+    // The query's text has nothing of it, but the plan has.
+    exec(&mut c, "ALTER FUNCTION twice(int) RENAME TO double_; UPDATE t SET v = v + 1 WHERE id = 1");
+    differential(&mut c, "s");
+}
