@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use pgrx::pg_guard;
 use pgrx::pg_sys;
 
-use crate::pg::{compat, shmem, worker};
+use crate::model::Oid;
+use crate::pg::{compat, names, shmem, worker};
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 static mut PREVIOUS: pg_sys::ProcessUtility_hook_type = None;
@@ -71,7 +72,9 @@ unsafe extern "C-unwind" fn process_utility(
 ) {
     // SAFETY: arguments are passed on as they came; the previous hook is the one saved at installation.
     unsafe {
-        if context == pg_sys::ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL && concerns_database(statement)
+        if drops_extension(statement)
+            || context == pg_sys::ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL
+                && concerns_database(statement)
         {
             make_way(statement);
         }
@@ -110,13 +113,27 @@ unsafe fn concerns_database(statement: *const pg_sys::PlannedStmt) -> bool {
     }
 }
 
+/// May it be a command that takes the extension away, object by object? Our workers take their locks in another order.
+unsafe fn drops_extension(statement: *const pg_sys::PlannedStmt) -> bool {
+    // SAFETY: the cast follows the tag.
+    unsafe {
+        let node = (*statement).utilityStmt;
+        (*node).type_ == pg_sys::NodeTag::T_DropStmt
+            && (*node.cast::<pg_sys::DropStmt>()).removeType == pg_sys::ObjectType::OBJECT_EXTENSION
+    }
+}
+
 /// # Safety
 /// `statement` holds a utility command.
 #[pg_guard]
 unsafe extern "C-unwind" fn make_way(statement: *mut pg_sys::PlannedStmt) {
     // SAFETY: per the contract.
     unsafe {
-        if let Some(command) = exclusive_database(statement)
+        if drops_extension(statement) {
+            if names_extension(statement) && names::may_drop_extension(c"pgtrickle") {
+                release(pg_sys::MyDatabaseId.to_u32(), HOLD_EXTENSION);
+            }
+        } else if let Some(command) = exclusive_database(statement)
             && may_act_on(&command)
         {
             release_database(&command.database);
@@ -163,6 +180,18 @@ unsafe fn exclusive_database(statement: *mut pg_sys::PlannedStmt) -> Option<Excl
     }
 }
 
+/// Is pgtrickle among the extensions that the command drops?
+unsafe fn names_extension(statement: *mut pg_sys::PlannedStmt) -> bool {
+    // SAFETY: a DROP EXTENSION, whose objects are strings; the cast follows the tag.
+    unsafe {
+        let drop = (*statement).utilityStmt.cast::<pg_sys::DropStmt>();
+        pgrx::PgList::<pg_sys::Node>::from_pg((*drop).objects).iter_ptr().any(|node| {
+            (*node).type_ == pg_sys::NodeTag::T_String
+                && CStr::from_ptr((*node.cast::<pg_sys::String>()).sval) == c"pgtrickle"
+        })
+    }
+}
+
 /// The option of that name in a list of `DefElem`.
 unsafe fn option_named(options: *mut pg_sys::List, name: &CStr) -> Option<*mut pg_sys::DefElem> {
     // SAFETY: the list's members are options, whose names are NUL-terminated.
@@ -174,6 +203,8 @@ unsafe fn option_named(options: *mut pg_sys::List, name: &CStr) -> Option<*mut p
 
 /// How long no process of ours connects to a database that a command wants to itself, in microseconds.
 const HOLD: i64 = 10_000_000;
+/// As long as that for DROP EXTENSION: it may be made again at once, and its worker is to come soon then.
+const HOLD_EXTENSION: i64 = 2_000_000;
 
 /// Ends our processes in a database and waits for that, five seconds at most. Asks the catalogs for nothing but the oid.
 fn release_database(name: &str) {
@@ -183,7 +214,11 @@ fn release_database(name: &str) {
     if database == 0 {
         return;
     }
-    shmem::evacuate(database, HOLD);
+    release(database, HOLD);
+}
+
+fn release(database: Oid, hold: i64) {
+    shmem::evacuate(database, hold);
     let begun = Instant::now();
     while !shmem::is_vacant(database) && begun.elapsed() < Duration::from_secs(5) {
         worker::wait(Duration::from_millis(10));

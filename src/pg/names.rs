@@ -75,6 +75,13 @@ pub fn extension_owner(name: &std::ffi::CStr) -> Option<Oid> {
     }
 }
 
+/// May the current user drop the extension, if it is there?
+pub fn may_drop_extension(name: &std::ffi::CStr) -> bool {
+    // SAFETY: a look-up of memberships.
+    extension_owner(name)
+        .is_some_and(|owner| unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), owner.into()) })
+}
+
 /// The parts of a qualified name: `shop."Orders"` has two.
 pub fn split(name: &str) -> Result<Vec<String>> {
     let parts = subxact::run(|| {

@@ -169,6 +169,28 @@ fn a_second_worker_takes_over_what_the_first_one_holds_up() {
     assert_eq!(ours(&mut admin), ["app", "app"], "two of them, and no third");
 }
 
+/// It takes its objects away one by one, in another order than a refresh locks them.
+#[test]
+fn drop_extension_ends_a_busy_worker() {
+    let cluster = cluster(&[]);
+    let mut admin = cluster.connect("postgres");
+    let mut c = with_stream_table(&cluster, "app");
+    block_worker(&mut c, &mut admin, "app");
+    exec(&mut admin, "CREATE ROLE nobody LOGIN");
+    let busy = "SELECT pid FROM pg_stat_activity WHERE datname = 'app' AND backend_type = 'pgtrickle worker' AND wait_event = 'PgSleep'";
+    let before: Vec<i32> = column(&mut admin, busy);
+    let mut nobody = cluster.connect_as("app", "nobody");
+    assert_eq!(support::expect_error(&mut nobody, "DROP EXTENSION pgtrickle CASCADE").sqlstate, "42501");
+    exec(&mut nobody, "BEGIN");
+    assert_eq!(support::expect_error(&mut nobody, "DROP EXTENSION pgtrickle").sqlstate, "42501");
+    assert_eq!(column::<i32>(&mut admin, busy), before, "who may not do it ends nobody's worker");
+    // Taken back, it goes on as before.
+    exec(&mut c, "SET lock_timeout = '5s'; BEGIN; DROP EXTENSION pgtrickle CASCADE; ROLLBACK");
+    support::wait_until("a worker is busy again", PATIENCE, || !column::<i32>(&mut admin, busy).is_empty());
+    exec(&mut c, "DROP EXTENSION pgtrickle CASCADE");
+    support::wait_until("its worker has gone", PATIENCE, || column::<i32>(&mut admin, busy).is_empty());
+}
+
 #[test]
 fn commands_that_want_a_database_to_themselves_end_a_busy_worker() {
     let cluster = cluster(&[]);
