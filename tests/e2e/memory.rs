@@ -12,10 +12,25 @@ fn resident(c: &mut Client) -> i64 {
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of kilobytes")
 }
 
-/// What PostgreSQL's caches and contexts hold, in kilobytes.
+/// What PostgreSQL's caches and contexts hold, in kilobytes, but for kept plans.
 fn contexts(c: &mut Client) -> i64 {
-    one(c, "SELECT (sum(total_bytes) / 1024)::bigint FROM pg_backend_memory_contexts")
+    one(
+        c,
+        &format!(
+            "SELECT (sum(total_bytes) / 1024)::bigint FROM pg_backend_memory_contexts WHERE NOT {PLANS}"
+        ),
+    )
 }
+
+/// What kept plans hold, in kilobytes. They are bounded as a whole: how many there are just now depends on what other
+/// sessions have made invalid.
+fn plans(c: &mut Client) -> i64 {
+    one(c, &format!("SELECT (sum(total_bytes) / 1024)::bigint FROM pg_backend_memory_contexts WHERE {PLANS}"))
+}
+
+const PLANS: &str = "(name LIKE 'CachedPlan%' OR name = 'SPI Plan')";
+/// The bound of kept plans, and the one that is made just now.
+const MOST_PLANS: i64 = 34 * 1024;
 
 const QUERY: &str = "SELECT a.grp, count(*) AS n, sum(b.v) AS v, max(a.v) AS hi FROM t a JOIN t2 b ON a.id = b.id GROUP BY a.grp";
 
@@ -65,4 +80,7 @@ fn a_session_that_creates_many_does_not_grow_with_each() {
     println!("40 more stream tables: {kept} kB of contexts, {heap} kB of memory");
     // What PostgreSQL itself keeps of relations that a session has seen: a stream table has some.
     assert!(kept < 8_000, "40 stream tables took {kept} kB of memory contexts");
+    forty(&mut c);
+    let plans = plans(&mut c);
+    assert!(plans < MOST_PLANS, "plans of 120 stream tables take {plans} kB");
 }
