@@ -66,6 +66,8 @@ pub fn equal_is_identical(type_oid: Oid, typmod: i32, collation: Oid) -> bool {
         if NEVER.contains(&base) || base == pg_sys::BPCHAROID && typmod < 0 {
             return false;
         }
+        // Of a fixed length, which all values are filled up to, they are texts.
+        let base = if base == pg_sys::BPCHAROID { pg_sys::TEXTOID } else { base };
         let entry = pg_sys::lookup_type_cache(base, pg_sys::TYPECACHE_BTREE_OPFAMILY as i32);
         let (family, class_type) = ((*entry).btree_opf, (*entry).btree_opintype);
         if family == pg_sys::InvalidOid {
