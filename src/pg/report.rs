@@ -113,7 +113,7 @@ fn say(level: PgLogLevel, code: PgSqlErrorCode, message: &str, detail: &str, hin
 }
 
 /// `text` as this session's client can be sent it: where its encoding does not have all characters, those beyond ASCII are
-/// escaped. Sending them would be an error in the statement that is running, which may have to do with the name in no way.
+/// escaped. Sending them would be an error in the statement that is running, which need not concern that name at all.
 fn sayable(text: &str) -> Cow<'_, str> {
     // SAFETY: reads backend variables; the conversion reads `length` bytes and allocates its result.
     let converts = |text: &CString| unsafe {
